@@ -1,0 +1,1 @@
+//! Everything the daemon decides. Pure: events and time go in, actions come out.

@@ -1,0 +1,1 @@
+//! The policy language: files, expressions, rules and their verdicts. Pure: no I/O, no clock.

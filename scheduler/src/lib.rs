@@ -1,0 +1,1 @@
+//! A daemon that lets GPU training follow surplus energy.

@@ -1,0 +1,1 @@
+//! Sources of energy signals, one file each, and the wire form they share.

@@ -1,0 +1,1 @@
+//! The production core under a simulated world; series generators; reports.

@@ -1,0 +1,1 @@
+//! End to end: the binary from outside, with real servers. Links no engine code.
