@@ -1,1 +1,21 @@
 //! Everything the daemon decides. Pure: events and time go in, actions come out.
+//!
+//! This crate never reads a clock, a file, a socket or an environment variable, and never fails:
+//! [`engine::Engine::step`] is total. Who drives it (the scheduler with tokio, the simulations
+//! with a heap) journals each group of events first, and carries out the actions afterwards.
+
+pub mod action;
+pub mod board;
+pub mod engine;
+pub mod event;
+pub mod fleet;
+pub mod invariants;
+pub mod ledger;
+pub mod planner;
+pub mod pools;
+pub mod protocol;
+pub mod rng;
+pub mod rounds;
+pub mod signal;
+
+pub use sunward_policies::{time, units};

@@ -1,0 +1,238 @@
+//! What is known: per stream, the issues that hold now or can still win.
+//!
+//! The board answers one question on the hot path, "which value holds at T", and never invents an
+//! answer: where no interval covers T the answer is missing, not zero and not the last value.
+//! Older questions ("what did we know at T about I") are the journal's.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sunward_policies::facts::Reading;
+use sunward_policies::time::{Span, Timestamp};
+
+use crate::signal::{Issue, Level, StreamKey};
+
+/// Streams that the board holds at most; a level of one more is answered with `board_full`.
+pub const STREAMS_MAX: usize = 20_000;
+
+/// Issues kept per stream: 7 days of 1-minute forecasts. Where more arrive, those that begin
+/// last go first, and are counted in [`Board::dropped`].
+pub const ISSUES_PER_STREAM_MAX: usize = 10_080;
+
+/// Issues kept per stream after their interval has ended.
+pub const ISSUES_PAST_MAX: usize = 4;
+
+/// Index of a stream on the board; stable for the life of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StreamId(u32);
+
+impl StreamId {
+    /// Position in the board's order of first sight.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the board did with a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Posted {
+    /// It stands.
+    Accepted(StreamId),
+    /// It stands, behind a higher sequence of the same stream.
+    Superseded(StreamId),
+    /// There is no room for another stream.
+    BoardFull,
+}
+
+/// One stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stream {
+    /// Its identity.
+    pub key: StreamKey,
+    /// Ordered by start, then by precedence.
+    issues: Vec<Issue>,
+    /// Highest sequence seen.
+    sequence_max: Option<u64>,
+    /// When the newest level was received.
+    pub received_at: Option<Timestamp>,
+}
+
+/// What a stream says at an instant, for one maximum age.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answer {
+    /// Fresh, stale or missing.
+    pub reading: Reading,
+    /// When the value was received, if an interval covers the instant.
+    pub received_at: Option<Timestamp>,
+    /// The first later instant at which the answer can differ without a new level.
+    pub next_change_at: Option<Timestamp>,
+}
+
+/// All streams.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Board {
+    streams: Vec<Stream>,
+    /// Issues dropped because a stream held [`ISSUES_PER_STREAM_MAX`].
+    pub dropped: u64,
+    #[serde(skip)]
+    ids: BTreeMap<StreamKey, StreamId>,
+}
+
+impl Board {
+    /// Rebuilds what is derived, after a snapshot was read.
+    pub fn index(&mut self) {
+        self.ids = self
+            .streams
+            .iter()
+            .enumerate()
+            .map(|(i, stream)| (stream.key.clone(), StreamId(i as u32)))
+            .collect();
+    }
+
+    /// The id of a stream that was seen or asked for before.
+    pub fn find(&self, key: &StreamKey) -> Option<StreamId> {
+        self.ids.get(key).copied()
+    }
+
+    /// The id of `key`, made if absent; `None` when the board is full.
+    pub fn intern(&mut self, key: &StreamKey) -> Option<StreamId> {
+        if let Some(id) = self.find(key) {
+            return Some(id);
+        }
+        if self.streams.len() >= STREAMS_MAX {
+            return None;
+        }
+        let id = StreamId(self.streams.len() as u32);
+        self.ids.insert(key.clone(), id);
+        self.streams.push(Stream {
+            key: key.clone(),
+            issues: Vec::new(),
+            sequence_max: None,
+            received_at: None,
+        });
+        Some(id)
+    }
+
+    /// All streams in the order of their ids.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The stream of `id`.
+    pub fn stream(&self, id: StreamId) -> &Stream {
+        &self.streams[id.index()]
+    }
+
+    /// Posts a level received at `at`.
+    pub fn post(&mut self, level: &Level, at: Timestamp) -> Posted {
+        let Some(id) = self.intern(&level.stream) else {
+            return Posted::BoardFull;
+        };
+        let stream = &mut self.streams[id.index()];
+        let superseded =
+            matches!((level.sequence, stream.sequence_max), (Some(new), Some(max)) if new < max);
+        stream.sequence_max = stream.sequence_max.max(level.sequence);
+        stream.received_at = Some(at);
+        stream.insert(Issue::new(level, at));
+        stream.prune(at);
+        self.dropped += stream.shed();
+        if superseded {
+            Posted::Superseded(id)
+        } else {
+            Posted::Accepted(id)
+        }
+    }
+}
+
+impl Stream {
+    /// The issues kept, ordered by the start of their interval.
+    pub fn issues(&self) -> &[Issue] {
+        &self.issues
+    }
+
+    /// The highest sequence number seen.
+    pub fn sequence_max(&self) -> Option<u64> {
+        self.sequence_max
+    }
+
+    fn insert(&mut self, issue: Issue) {
+        let kind = self.key.kind;
+        let start = self
+            .issues
+            .partition_point(|other| other.valid_from < issue.valid_from);
+        let end = start
+            + self.issues[start..].partition_point(|other| other.valid_from == issue.valid_from);
+        // The loser of two issues for the same interval can never win again.
+        if let Some(same) = self.issues[start..end]
+            .iter()
+            .position(|other| other.valid_to == issue.valid_to)
+        {
+            let other = &mut self.issues[start + same];
+            if other.precedence(&issue, kind).is_lt() {
+                *other = issue;
+            }
+            return;
+        }
+        self.issues.insert(end, issue);
+    }
+
+    /// Drops what ended, but for the last few.
+    fn prune(&mut self, at: Timestamp) {
+        let past = self
+            .issues
+            .iter()
+            .take_while(|issue| issue.valid_from <= at);
+        let ended = past.filter(|issue| issue.valid_to <= at).count();
+        if ended <= 2 * ISSUES_PAST_MAX {
+            return;
+        }
+        let mut excess = ended - ISSUES_PAST_MAX;
+        self.issues.retain(|issue| {
+            let drop = excess > 0 && issue.valid_to <= at;
+            excess -= usize::from(drop);
+            !drop
+        });
+    }
+
+    fn shed(&mut self) -> u64 {
+        let excess = self.issues.len().saturating_sub(ISSUES_PER_STREAM_MAX);
+        self.issues.truncate(ISSUES_PER_STREAM_MAX);
+        excess as u64
+    }
+
+    /// The issue that holds at `t`, if one does.
+    pub fn holds(&self, t: Timestamp) -> Option<&Issue> {
+        let kind = self.key.kind;
+        self.issues
+            .iter()
+            .take_while(|issue| issue.valid_from <= t)
+            .filter(|issue| issue.covers(t))
+            .max_by(|a, b| a.precedence(b, kind))
+    }
+
+    /// What the stream says at `t` to a policy that believes a value for `max_age`.
+    pub fn answer(&self, t: Timestamp, max_age: Span) -> Answer {
+        let next_start = self
+            .issues
+            .get(self.issues.partition_point(|issue| issue.valid_from <= t))
+            .map(|issue| issue.valid_from);
+        let Some(issue) = self.holds(t) else {
+            return Answer {
+                reading: Reading::Missing,
+                received_at: None,
+                next_change_at: next_start,
+            };
+        };
+        let old_at = issue.received_at + max_age;
+        let (reading, until) = match issue.value {
+            None => (Reading::Missing, issue.valid_to),
+            Some(value) if t < old_at => (Reading::Fresh { value }, issue.valid_to.min(old_at)),
+            Some(value) => (Reading::Stale { value }, issue.valid_to),
+        };
+        Answer {
+            reading,
+            received_at: Some(issue.received_at),
+            next_change_at: Some(next_start.map_or(until, |start| start.min(until))),
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! The engine: state, events and time go in; state and effects come out.
+//!
+//! [`Engine::step`] is total: no error, no I/O, no panic path. A refusal is an action with a
+//! reason. Everything here is determined by the journal: the same groups at the same stamps give
+//! the same [`Engine::digest`] on any machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use sunward_policies::document::SourceFile;
+use sunward_policies::policy::PolicySet;
+use sunward_policies::time::Timestamp;
+
+use crate::action::{Action, Cause, Effects, Reply};
+use crate::board::{Board, Posted, StreamId};
+use crate::event::{Call, Event, Outcome, PoolObservation, Settled, Started, StreamEnd};
+use crate::fleet::Fleet;
+use crate::ledger::{Claim, Observed, retry_draw};
+use crate::pools::{PoolState, Wiring};
+use crate::rounds::{Federation, NO_FEDERATION};
+
+/// The version of the core whose folds give the digests.
+pub const CORE_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The part of the engine that is kept: everything else is derived from it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    /// Journal index of the last group applied.
+    pub index: u64,
+    /// Stamp of the last group applied.
+    pub at: Timestamp,
+    /// The current term; 0 before the first `started`.
+    pub term: u64,
+    /// Seed of the named random streams.
+    pub seed: u64,
+    /// True between a step of the wall clock and its return.
+    pub clock_stepped: bool,
+    /// The fleet file in force.
+    pub fleet: Option<SourceFile>,
+    /// The policy files in force.
+    pub policies: Vec<SourceFile>,
+    /// What is known.
+    pub board: Board,
+    /// Every pool of the fleet.
+    pub pools: BTreeMap<Arc<str>, PoolState>,
+    /// Every federation that ever issued an event.
+    pub federations: BTreeMap<Arc<str>, Federation>,
+    /// Clusters that can't be reached, and why.
+    pub unreachable: BTreeMap<Arc<str>, String>,
+    /// Sinks that are connected.
+    pub sinks_up: BTreeSet<Arc<str>>,
+}
+
+/// The state's fingerprint: SHA-256 over its canonical encoding.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Digest(pub [u8; 32]);
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Everything the daemon decides.
+#[derive(Debug)]
+pub struct Engine {
+    state: State,
+    fleet: Fleet,
+    policies: PolicySet,
+    wiring: Wiring,
+    /// Pools to judge at an instant; an entry may be early, never late.
+    timers: BTreeSet<(Timestamp, u32)>,
+    /// Pools touched by the group being applied, in order.
+    touched: Vec<u32>,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine::new()
+    }
+}
+
+impl Engine {
+    /// An engine before its first event.
+    pub fn new() -> Engine {
+        Engine::restore(State::default())
+    }
+
+    /// The engine of a snapshot's state.
+    pub fn restore(state: State) -> Engine {
+        let fleet = state
+            .fleet
+            .as_ref()
+            .and_then(|file| Fleet::parse(file).ok());
+        let policies = PolicySet::compile(&state.policies);
+        let mut engine = Engine {
+            state,
+            fleet: fleet.unwrap_or_default(),
+            policies: policies.unwrap_or_else(|_| PolicySet::empty()),
+            wiring: Wiring::default(),
+            timers: BTreeSet::new(),
+            touched: Vec::new(),
+        };
+        engine.state.board.index();
+        engine.rewire();
+        engine
+    }
+
+    /// What is kept; the snapshot.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The fleet in force.
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// The policies in force.
+    pub fn policies(&self) -> &PolicySet {
+        &self.policies
+    }
+
+    /// The state's fingerprint. Costs one encoding of the state: for status and replay, not for
+    /// the hot path.
+    pub fn digest(&self) -> Digest {
+        Digest(Sha256::digest(self.snapshot()).into())
+    }
+
+    /// The state's canonical encoding (MessagePack with named fields).
+    pub fn snapshot(&self) -> Vec<u8> {
+        rmp_serde::to_vec_named(&self.state).expect("the state holds only encodable types")
+    }
+
+    /// The state of an encoded snapshot.
+    pub fn decode_snapshot(bytes: &[u8]) -> Result<State, rmp_serde::decode::Error> {
+        rmp_serde::from_slice(bytes)
+    }
+
+    /// The first instant at which time alone may change something; submit a tick then.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Applies one journaled group, stamped `at`, and collects into `out` what it asks for.
+    ///
+    /// The events apply in order; then each touched pool is judged and planned once.
+    pub fn step(&mut self, at: Timestamp, group: &[Event], out: &mut Effects) {
+        out.clear();
+        self.state.index += 1;
+        self.state.at = self.state.at.max(at);
+        for (position, event) in group.iter().enumerate() {
+            self.apply(position as u32, event, out);
+        }
+        self.wake_due();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for pool in touched.drain(..) {
+            self.settle_pool(pool, out);
+        }
+        self.touched = touched;
+        self.debug_check();
+    }
+
+    fn apply(&mut self, position: u32, event: &Event, out: &mut Effects) {
+        match event {
+            Event::SignalAccepted(level) => match self.state.board.post(level, self.state.at) {
+                Posted::Accepted(stream) => self.touch_stream(stream),
+                Posted::Superseded(stream) => {
+                    self.touch_stream(stream);
+                    out.actions.push(Action::Reply {
+                        position,
+                        reply: Reply::Superseded,
+                    });
+                }
+                Posted::BoardFull => {
+                    out.actions.push(Action::Reply {
+                        position,
+                        reply: Reply::BoardFull,
+                    });
+                }
+            },
+            Event::PoolObserved(seen) => self.observe(seen, out),
+            Event::ActionSettled(settled) => self.settle(settled, out),
+            Event::Started(started) => self.start(started),
+            Event::FleetReplaced { file } => self.replace_fleet(file, out),
+            Event::PoliciesReplaced { files } => self.replace_policies(files, out),
+            Event::SinkUp { sink, ends } => self.sink_up(sink, ends),
+            Event::SinkDown { sink, .. } => {
+                self.state.sinks_up.remove(sink);
+            }
+            Event::ClusterUnreachable { cluster, reason } => {
+                self.state
+                    .unreachable
+                    .insert(cluster.clone(), reason.clone());
+            }
+            Event::ClusterReachable { cluster } => {
+                self.state.unreachable.remove(cluster);
+            }
+            Event::ClockStepped { .. } => self.set_clock_stepped(true),
+            Event::ClockRestored => self.set_clock_stepped(false),
+            Event::Tick => {}
+        }
+    }
+
+    fn touch_stream(&mut self, stream: StreamId) {
+        self.touched.extend_from_slice(self.wiring.readers(stream));
+    }
+
+    fn touch_all(&mut self) {
+        self.touched.extend(0..self.wiring.pools().len() as u32);
+    }
+
+    /// Moves the pools that are due from the timers to the touched ones.
+    fn wake_due(&mut self) {
+        while let Some((due, pool)) = self
+            .timers
+            .first()
+            .copied()
+            .filter(|(due, _)| *due <= self.state.at)
+        {
+            self.timers.remove(&(due, pool));
+            if let Some(state) = self.pool_mut(pool) {
+                state.wake_at = None;
+            }
+            self.touched.push(pool);
+        }
+    }
+
+    fn pool_mut(&mut self, id: u32) -> Option<&mut PoolState> {
+        let name = self.wiring.pools().get(id as usize)?;
+        self.state.pools.get_mut(&name.name)
+    }
+
+    fn start(&mut self, started: &Started) {
+        self.state.term = self.state.term.max(started.term);
+        self.state.seed = started.seed;
+        self.state.sinks_up.clear();
+        self.state.unreachable.clear();
+        self.state.clock_stepped = false;
+        for pool in self.state.pools.values_mut() {
+            pool.restart(self.state.at);
+        }
+        self.touch_all();
+    }
+
+    fn set_clock_stepped(&mut self, stepped: bool) {
+        self.state.clock_stepped = stepped;
+        self.touch_all();
+    }
+
+    fn observe(&mut self, seen: &PoolObservation, out: &mut Effects) {
+        let Some(id) = self.wiring.pool_id(&seen.pool) else {
+            return;
+        };
+        let index = self.state.index;
+        let Some(pool) = self.pool_mut(id) else {
+            return;
+        };
+        let observed = pool.ledger.observe(seen);
+        if observed == Observed::Outdated {
+            return;
+        }
+        report_foreign(&seen.pool, observed, index, out);
+        self.touched.push(id);
+    }
+
+    fn settle(&mut self, settled: &Settled, out: &mut Effects) {
+        let Some(id) = self.wiring.pool_id(&settled.pool) else {
+            return;
+        };
+        let (now, seed, term, index) = (
+            self.state.at,
+            self.state.seed,
+            self.state.term,
+            self.state.index,
+        );
+        let min_workers = self
+            .wiring
+            .pools()
+            .get(id as usize)
+            .map_or(0, |pool| pool.min_workers);
+        let Some(pool) = self.pool_mut(id) else {
+            return;
+        };
+        let draw = retry_draw(seed, &settled.pool, &pool.ledger);
+        match settled.call {
+            // An answer to a former term's call says nothing about this one's.
+            Call::Claim { term: of } if of == term && pool.ledger.claim == Claim::InFlight => {
+                let observed = pool.ledger.claimed(&settled.outcome, now, draw);
+                if let Outcome::Accepted(seen) = &settled.outcome {
+                    pool.adopt(seen, now, min_workers);
+                }
+                report_foreign(&settled.pool, observed, index, out);
+            }
+            Call::Scale {
+                term: of,
+                generation,
+            } if of == term => {
+                if !pool.ledger.settled(generation, &settled.outcome, now, draw) {
+                    return;
+                }
+            }
+            _ => return,
+        }
+        self.touched.push(id);
+    }
+
+    fn replace_fleet(&mut self, file: &SourceFile, out: &mut Effects) {
+        match Fleet::parse(file) {
+            Ok(fleet) => {
+                self.fleet = fleet;
+                self.state.fleet = Some(file.clone());
+                self.rewire();
+                self.touch_all();
+            }
+            Err(diagnostics) => self.refuse_file("fleet_refused", &diagnostics, out),
+        }
+    }
+
+    fn replace_policies(&mut self, files: &[SourceFile], out: &mut Effects) {
+        match PolicySet::compile(files) {
+            Ok(policies) => {
+                self.policies = policies;
+                self.state.policies = files.to_vec();
+                self.rewire();
+                self.touch_all();
+            }
+            Err(diagnostics) => self.refuse_file("policies_refused", &diagnostics, out),
+        }
+    }
+
+    /// Files are checked before they are journaled; a later core may still refuse one.
+    fn refuse_file(
+        &self,
+        reason: &'static str,
+        diagnostics: &[sunward_policies::diagnostic::Diagnostic],
+        out: &mut Effects,
+    ) {
+        let detail = diagnostics
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ");
+        let cause = self.cause("daemon", "the set in force stays");
+        out.actions.push(Action::Refuse {
+            pool: None,
+            reason,
+            detail,
+            cause,
+        });
+    }
+
+    fn cause(&self, by: &str, why: &str) -> Cause {
+        Cause {
+            index: self.state.index,
+            by: by.into(),
+            why: why.into(),
+        }
+    }
+
+    /// Rebuilds what follows from fleet and policies. Pools that left the fleet are forgotten;
+    /// their replicas stay as they are.
+    fn rewire(&mut self) {
+        let fleet = &self.fleet;
+        self.state
+            .pools
+            .retain(|name, _| fleet.pool(name).is_some());
+        for pool in fleet.pools() {
+            let state = self.state.pools.entry(pool.name.clone()).or_default();
+            state.retarget(pool);
+        }
+        self.wiring = Wiring::new(fleet, &self.policies, &mut self.state.board);
+        for (id, pool) in self.wiring.pools().iter().enumerate() {
+            if let Some(state) = self.state.pools.get_mut(&pool.name) {
+                state.keep_memories(&self.policies, self.wiring.rules(id as u32));
+            }
+        }
+        self.timers = self
+            .wiring
+            .pools()
+            .iter()
+            .enumerate()
+            .filter_map(|(id, pool)| Some((self.state.pools.get(&pool.name)?.wake_at?, id as u32)))
+            .collect();
+    }
+
+    fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd]) {
+        self.state.sinks_up.insert(sink.clone());
+        for end in ends {
+            // A stream of a federation that this journal never heard of goes on where it is.
+            let federation = self
+                .state
+                .federations
+                .entry(end.federation.clone())
+                .or_default();
+            federation.resume(Some(end), self.state.term);
+        }
+    }
+
+    /// Judges, plans and settles one pool, and tells the members of its federation.
+    fn settle_pool(&mut self, id: u32, out: &mut Effects) {
+        let Some(pool) = self.wiring.pools().get(id as usize) else {
+            return;
+        };
+        let Some(state) = self.state.pools.get_mut(&pool.name) else {
+            return;
+        };
+        let context = crate::pools::Context {
+            index: self.state.index,
+            term: self.state.term,
+            now: self.state.at,
+            clock_stepped: self.state.clock_stepped,
+            board: &self.state.board,
+            policies: &self.policies,
+        };
+        let settled = state.settle(pool, self.wiring.rules(id), &context, out);
+        if let Some(at) = settled.wake_at
+            && state.wake_at.is_none_or(|known| at < known)
+        {
+            if let Some(known) = state.wake_at.replace(at) {
+                self.timers.remove(&(known, id));
+            }
+            self.timers.insert((at, id));
+        }
+        if settled.site_touched {
+            let name = pool.name.clone();
+            self.settle_site(&name, settled.cause, out);
+        }
+        if let Some(scale) = settled.scale {
+            // After the site's events: a leave is done before replicas are written.
+            out.actions.push(scale);
+        }
+    }
+
+    /// Sums up the pools of one site in one federation, and says what changed.
+    fn settle_site(&mut self, pool: &Arc<str>, cause: Option<Cause>, out: &mut Effects) {
+        let Some(pool) = self.fleet.pool(pool) else {
+            return;
+        };
+        let federation = pool
+            .federation
+            .clone()
+            .unwrap_or_else(|| NO_FEDERATION.into());
+        let (mut wanted, mut ready) = (0_u32, 0_u32);
+        for other in self.fleet.pools_of_site(&pool.site) {
+            if other.federation != pool.federation {
+                continue;
+            }
+            let Some(state) = self.state.pools.get(&other.name) else {
+                continue;
+            };
+            wanted = wanted.saturating_add(state.ledger.desired.unwrap_or(0));
+            ready = ready.saturating_add(state.ledger.confirmed.map_or(0, |known| known.ready));
+        }
+        let cause = cause.unwrap_or_else(|| self.cause("daemon", "the pool was seen so"));
+        let issuer = crate::rounds::Issuer {
+            term: self.state.term,
+            at: self.state.at,
+            cause: &cause,
+        };
+        let site = pool.site.clone();
+        self.state
+            .federations
+            .entry(federation.clone())
+            .or_default()
+            .settle_site(&federation, &site, wanted, ready, &issuer, out);
+    }
+
+    /// In debug builds the invariants are checked after every step.
+    fn debug_check(&self) {
+        #[cfg(debug_assertions)]
+        {
+            let broken = crate::invariants::check(self);
+            debug_assert!(broken.is_empty(), "invariants broken: {broken:?}");
+        }
+    }
+}
+
+fn report_foreign(pool: &Arc<str>, observed: Observed, index: u64, out: &mut Effects) {
+    let Observed::Foreign { wanted, from } = observed else {
+        return;
+    };
+    out.actions.push(Action::Refuse {
+        pool: Some(pool.clone()),
+        reason: "foreign_change",
+        detail: format!("something else changed the wanted workers from {from} to {wanted}"),
+        cause: Cause {
+            index,
+            by: "observation".into(),
+            why: "not written by this daemon".into(),
+        },
+    });
+}

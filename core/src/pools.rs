@@ -1,0 +1,683 @@
+//! One pool through the pipeline: judge, plan, settle; and the wiring that says which pools a
+//! stream touches.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sunward_policies::arbitrate::{Candidate, arbitrate};
+use sunward_policies::facts::{Facts, PoolFacts, Reading};
+use sunward_policies::policy::{BindingScope, Policy, PolicySet};
+use sunward_policies::rules::{Memory, Reason, Verdict};
+use sunward_policies::time::{Span, Timestamp};
+
+use crate::action::{Action, Cause, Decision, Effects, Input, Loser, Scale};
+use crate::board::{Board, StreamId};
+use crate::event::PoolObservation;
+use crate::fleet::{Fleet, Pool, Target, check::governs};
+use crate::ledger::{Claim, Ledger, Next};
+use crate::planner::{Bent, Course, Limits, Plan, plan};
+use crate::signal::{Scope, StreamKey};
+
+/// A rule's memory of one pool.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// The policy's name.
+    pub policy: Arc<str>,
+    /// The rule's name.
+    pub rule: Arc<str>,
+    /// The rule's hash; another hash means another rule, which starts anew.
+    pub hash: [u8; 32],
+    /// `None` until the pool was first judged.
+    pub memory: Option<Memory>,
+}
+
+/// What decided last, for noticing a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// `policy/rule`, or `none`.
+    pub by: Arc<str>,
+    /// A stable word for the verdict's reason.
+    pub reason: String,
+    /// A stable word for what bent the plan.
+    pub bent: String,
+}
+
+/// What the engine keeps of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolState {
+    /// Desired, in flight, unknown, confirmed.
+    pub ledger: Ledger,
+    /// Starts, stops and steps.
+    pub course: Course,
+    /// One per rule that governs the pool, in the wiring's order.
+    pub memories: Vec<Remembered>,
+    /// What decided last.
+    pub standing: Option<Standing>,
+    /// The pending timer.
+    pub wake_at: Option<Timestamp>,
+    /// Where its workers live; another target is another pool.
+    pub target: String,
+}
+
+/// What settling a pool asks of the engine.
+#[derive(Debug, Default)]
+pub struct Settled {
+    /// Wake the pool then.
+    pub wake_at: Option<Timestamp>,
+    /// The site's sums may have changed.
+    pub site_touched: bool,
+    /// Why, where a decision was taken.
+    pub cause: Option<Cause>,
+    /// A scale write, to be sent after the site's events.
+    pub scale: Option<Action>,
+}
+
+/// What judging and planning look at, besides the pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The group's journal index.
+    pub index: u64,
+    /// The current term.
+    pub term: u64,
+    /// The group's stamp.
+    pub now: Timestamp,
+    /// No growth while true.
+    pub clock_stepped: bool,
+    /// What is known.
+    pub board: &'a Board,
+    /// The policies in force.
+    pub policies: &'a PolicySet,
+}
+
+/// A policy as it governs one pool.
+#[derive(Clone, Debug)]
+pub struct Governing {
+    /// Index in the policy set.
+    pub policy: usize,
+    /// The stream of each of its signals; `None` where the board had no room.
+    pub streams: Vec<Option<StreamId>>,
+}
+
+/// Derived from fleet and policies: who reads what.
+#[derive(Debug, Default)]
+pub struct Wiring {
+    pools: Vec<Arc<Pool>>,
+    governing: Vec<Vec<Governing>>,
+    readers: Vec<Vec<u32>>,
+}
+
+impl Wiring {
+    /// Connects every pool with the policies that govern it and the streams that they read.
+    pub fn new(fleet: &Fleet, policies: &PolicySet, board: &mut Board) -> Wiring {
+        let mut wiring = Wiring {
+            pools: fleet.pools().to_vec(),
+            ..Wiring::default()
+        };
+        for (id, pool) in fleet.pools().iter().enumerate() {
+            let mut governing = Vec::new();
+            for (index, policy) in policies.policies().iter().enumerate() {
+                if !governs(policy, pool) {
+                    continue;
+                }
+                let streams = policy
+                    .signals
+                    .iter()
+                    .map(|signal| {
+                        let stream = board.intern(&stream_key(signal, pool, fleet)?)?;
+                        wiring.connect(stream, id as u32);
+                        Some(stream)
+                    })
+                    .collect();
+                governing.push(Governing {
+                    policy: index,
+                    streams,
+                });
+            }
+            wiring.governing.push(governing);
+        }
+        wiring
+    }
+
+    fn connect(&mut self, stream: StreamId, pool: u32) {
+        if self.readers.len() <= stream.index() {
+            self.readers.resize(stream.index() + 1, Vec::new());
+        }
+        let readers = &mut self.readers[stream.index()];
+        if readers.last() != Some(&pool) {
+            readers.push(pool);
+        }
+    }
+
+    /// Pools in the order of their ids, which is the order of their names.
+    pub fn pools(&self) -> &[Arc<Pool>] {
+        &self.pools
+    }
+
+    /// The id of the pool of that name.
+    pub fn pool_id(&self, name: &str) -> Option<u32> {
+        let found = self
+            .pools
+            .binary_search_by(|pool| pool.name.as_ref().cmp(name));
+        found.ok().map(|index| index as u32)
+    }
+
+    /// The pools that a stream touches.
+    pub fn readers(&self, stream: StreamId) -> &[u32] {
+        self.readers.get(stream.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The policies that govern a pool.
+    pub fn rules(&self, pool: u32) -> &[Governing] {
+        self.governing.get(pool as usize).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The stream that a policy's signal means for a pool; `None` where its site has no such zone.
+pub fn stream_key(
+    signal: &sunward_policies::policy::SignalBinding,
+    pool: &Pool,
+    fleet: &Fleet,
+) -> Option<StreamKey> {
+    let scope = match &signal.scope {
+        BindingScope::Site => Scope::Site(pool.site.clone()),
+        BindingScope::Zone { scheme } => {
+            let code = fleet.site(&pool.site)?.zones.get(scheme.as_str())?.clone();
+            Scope::Zone {
+                scheme: scheme.as_str().into(),
+                code,
+            }
+        }
+    };
+    Some(StreamKey {
+        source: signal.source.as_str().into(),
+        kind: signal.kind,
+        scope,
+        basis: signal.basis,
+    })
+}
+
+/// The judgement of all rules of one pool.
+struct Judged<'a> {
+    candidates: Vec<Candidate<'a>>,
+    winner: Option<usize>,
+    next_change_at: Option<Timestamp>,
+}
+
+impl PoolState {
+    /// A new term began at `at`.
+    pub fn restart(&mut self, at: Timestamp) {
+        self.ledger.restart();
+        for remembered in &mut self.memories {
+            if let Some(memory) = &mut remembered.memory {
+                memory.restarted(at);
+            }
+        }
+    }
+
+    /// The fleet was loaded; a pool that now lives elsewhere starts from nothing.
+    pub fn retarget(&mut self, pool: &Pool) {
+        let target = match &pool.target {
+            Target::K0smotron {
+                namespace,
+                machine_deployment,
+            } => {
+                format!("k0smotron:{namespace}/{machine_deployment}")
+            }
+            Target::Memory { .. } => "memory".to_owned(),
+        };
+        if self.target != target {
+            *self = PoolState {
+                target,
+                ..PoolState::default()
+            };
+        }
+    }
+
+    /// Carries memories over to a new wiring: a rule that is unchanged remembers.
+    pub fn keep_memories(&mut self, policies: &PolicySet, governing: &[Governing]) {
+        let old = std::mem::take(&mut self.memories);
+        for policy in governing
+            .iter()
+            .filter_map(|governing| policies.policies().get(governing.policy))
+        {
+            for rule in &policy.rules {
+                let known = old.iter().find(|known| {
+                    known.policy.as_ref() == policy.name
+                        && known.rule.as_ref() == rule.name
+                        && known.hash == rule.hash
+                });
+                self.memories.push(Remembered {
+                    policy: policy.name.as_str().into(),
+                    rule: rule.name.as_str().into(),
+                    hash: rule.hash,
+                    memory: known.and_then(|known| known.memory.clone()),
+                });
+            }
+        }
+    }
+
+    /// The claim's answer: a pool never seen before is taken over as it stands.
+    pub fn adopt(&mut self, seen: &PoolObservation, now: Timestamp, min_workers: u32) {
+        if self.ledger.desired.is_none() {
+            self.ledger.desire(seen.wanted);
+            self.course = Course::adopted(seen.wanted > min_workers, seen.changed_at, now);
+        }
+    }
+
+    /// Judges and plans once, and says what to do.
+    pub fn settle(
+        &mut self,
+        pool: &Arc<Pool>,
+        governing: &[Governing],
+        context: &Context<'_>,
+        out: &mut Effects,
+    ) -> Settled {
+        let mut settled = Settled {
+            site_touched: self.ledger.desired.is_some(),
+            ..Settled::default()
+        };
+        let mut wake = Earliest::after(context.now);
+        if self.ledger.desired.is_some() {
+            let decided = self.decide(pool, governing, context, &mut wake, out);
+            settled.cause = decided;
+        }
+        match self.ledger.next(context.now) {
+            Next::Nothing => {}
+            Next::Wait(at) => wake.add(Some(at)),
+            Next::Claim => out.actions.push(Action::Claim {
+                pool: pool.name.clone(),
+                term: context.term,
+                cause: Cause {
+                    index: context.index,
+                    by: "daemon".into(),
+                    why: "a pool is written only once it is claimed".into(),
+                },
+            }),
+            Next::Scale {
+                generation,
+                replicas,
+                from,
+            } => {
+                let cause = settled
+                    .cause
+                    .clone()
+                    .unwrap_or_else(|| self.standing_cause(context));
+                settled.scale = Some(Action::Scale(Scale {
+                    pool: pool.name.clone(),
+                    term: context.term,
+                    generation,
+                    replicas,
+                    from,
+                    decided_at: context.now,
+                    cause,
+                }));
+            }
+        }
+        settled.wake_at = wake.at;
+        settled
+    }
+
+    /// The cause of a write that no new decision led to: a retry, or an answer to a foreign change.
+    fn standing_cause(&self, context: &Context<'_>) -> Cause {
+        let by = self
+            .standing
+            .as_ref()
+            .map_or_else(|| "daemon".into(), |standing| standing.by.clone());
+        Cause {
+            index: context.index,
+            by,
+            why: "the pool is not yet as decided".into(),
+        }
+    }
+
+    fn decide(
+        &mut self,
+        pool: &Arc<Pool>,
+        governing: &[Governing],
+        context: &Context<'_>,
+        wake: &mut Earliest,
+        out: &mut Effects,
+    ) -> Option<Cause> {
+        let before = self.ledger.desired?;
+        let judged = self.judge(pool, governing, context);
+        let winner = judged.winner.and_then(|index| judged.candidates.get(index));
+        let limits = winner.map_or_else(Limits::default, |candidate| Limits {
+            min_run: candidate.policy.min_run,
+            min_rest: candidate.policy.min_rest,
+            ramp: candidate.policy.ramp,
+        });
+        let intent = winner
+            .and_then(|candidate| candidate.verdict)
+            .map(|verdict| verdict.intent);
+        let plan = plan(
+            pool,
+            before,
+            intent,
+            &limits,
+            &self.course,
+            context.clock_stepped,
+            context.now,
+        );
+        wake.add(judged.next_change_at);
+        wake.add(plan.next_change_at);
+        if plan.target == before && self.stands(winner, &plan) {
+            return None;
+        }
+        let decision = decision(pool, governing, context, &judged, &plan, before, wake.at);
+        let cause = Cause {
+            index: context.index,
+            by: decision.rule.clone(),
+            why: decision.reason.as_str().into(),
+        };
+        self.standing = Some(Standing {
+            by: decision.rule.clone(),
+            reason: winner
+                .and_then(|winner| winner.verdict)
+                .map_or("none", word)
+                .to_owned(),
+            bent: plan.bent.word().to_owned(),
+        });
+        out.decisions.push(decision);
+        if plan.target != before {
+            self.course
+                .stepped(before, plan.target, pool.min_workers, context.now);
+            self.ledger.desire(plan.target);
+        }
+        Some(cause)
+    }
+
+    /// True when what decides now is what decided before. Allocates nothing.
+    fn stands(&self, winner: Option<&Candidate<'_>>, plan: &Plan) -> bool {
+        let Some(standing) = &self.standing else {
+            return false;
+        };
+        let reason = winner
+            .and_then(|winner| winner.verdict)
+            .map_or("none", word);
+        let same_rule = match winner {
+            None => standing.by.as_ref() == NO_RULE,
+            Some(winner) => {
+                let rule = winner
+                    .policy
+                    .rules
+                    .get(winner.rule)
+                    .map_or("", |rule| rule.name.as_str());
+                standing.by.split_once('/') == Some((winner.policy.name.as_str(), rule))
+            }
+        };
+        same_rule && standing.reason == reason && standing.bent == plan.bent.word()
+    }
+
+    fn judge<'a>(
+        &mut self,
+        pool: &Pool,
+        governing: &[Governing],
+        context: &Context<'a>,
+    ) -> Judged<'a> {
+        let known = self.ledger.confirmed;
+        let facts = PoolFacts {
+            wanted: self.ledger.desired.unwrap_or(0),
+            ready: known.map_or(0, |known| known.ready),
+            min: pool.min_workers,
+            max: pool.max_workers,
+            training_kw: pool.training_kw,
+            site_power_limit_kw: pool.site_power_limit_kw,
+        };
+        let running = facts.wanted > pool.min_workers;
+        let mut judged = Judged {
+            candidates: Vec::new(),
+            winner: None,
+            next_change_at: None,
+        };
+        let mut next = Earliest::after(context.now);
+        let mut memories = self.memories.iter_mut();
+        let mut readings = Readings::default();
+        for governing in governing {
+            let Some(policy) = context.policies.policies().get(governing.policy) else {
+                continue;
+            };
+            readings.read(policy, &governing.streams, context, &mut next);
+            let facts = Facts {
+                now: context.now,
+                readings: readings.as_slice(),
+                pool: facts,
+            };
+            for (index, rule) in policy.rules.iter().enumerate() {
+                let Some(remembered) = memories.next() else {
+                    continue;
+                };
+                let memory = remembered
+                    .memory
+                    .get_or_insert_with(|| Memory::new(running));
+                let judgement = rule.rule.judge(&facts, memory);
+                next.add(judgement.next_change_at);
+                judged.candidates.push(Candidate {
+                    policy,
+                    rule: index,
+                    verdict: judgement.verdict,
+                });
+            }
+        }
+        judged.winner = arbitrate(&judged.candidates);
+        judged.next_change_at = next.at;
+        judged
+    }
+
+    /// True when the pool may be written and nothing is outstanding.
+    pub fn is_settled(&self) -> bool {
+        self.ledger.claim == Claim::Held && self.ledger.satisfied()
+    }
+}
+
+/// The rule name of a pool that no policy governs.
+const NO_RULE: &str = "none";
+
+/// A stable word for a verdict's reason, without its times.
+fn word(verdict: Verdict) -> &'static str {
+    match verdict.reason {
+        Reason::Running => "running",
+        Reason::Resting => "resting",
+        Reason::ActivatePending { .. } => "activate_pending",
+        Reason::ReleasePending { .. } => "release_pending",
+        Reason::MissingHolding { .. } => "missing_holding",
+        Reason::MissingReleased { .. } => "missing_released",
+        Reason::MissingKept { .. } => "missing_kept",
+        Reason::Undecidable => "undecidable",
+    }
+}
+
+/// One reading per signal of a policy, in a fixed buffer where it fits.
+#[derive(Debug)]
+struct Readings {
+    few: [Reading; Self::FEW],
+    many: Vec<Reading>,
+    len: usize,
+}
+
+impl Default for Readings {
+    fn default() -> Self {
+        Readings {
+            few: [Reading::Missing; Self::FEW],
+            many: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl Readings {
+    /// Signals of a policy that need no allocation.
+    const FEW: usize = 8;
+
+    fn read(
+        &mut self,
+        policy: &Policy,
+        streams: &[Option<StreamId>],
+        context: &Context<'_>,
+        next: &mut Earliest,
+    ) {
+        self.len = streams.len();
+        self.many.clear();
+        for (index, (signal, stream)) in policy.signals.iter().zip(streams).enumerate() {
+            let reading = stream.map_or(Reading::Missing, |stream| {
+                let answer = context
+                    .board
+                    .stream(stream)
+                    .answer(context.now, signal.max_age);
+                next.add(answer.next_change_at);
+                answer.reading
+            });
+            if streams.len() <= Self::FEW {
+                self.few[index] = reading;
+            } else {
+                self.many.push(reading);
+            }
+        }
+    }
+
+    fn as_slice(&self) -> &[Reading] {
+        if self.len <= Self::FEW {
+            &self.few[..self.len]
+        } else {
+            &self.many
+        }
+    }
+}
+
+/// The earliest of some instants, all later than now.
+#[derive(Debug)]
+struct Earliest {
+    now: Timestamp,
+    at: Option<Timestamp>,
+}
+
+impl Earliest {
+    fn after(now: Timestamp) -> Earliest {
+        Earliest { now, at: None }
+    }
+
+    fn add(&mut self, at: Option<Timestamp>) {
+        // An instant that has come already would wake the pool for ever.
+        let Some(at) = at.map(|at| at.max(self.now + Span::from_millis(1))) else {
+            return;
+        };
+        self.at = Some(self.at.map_or(at, |known| known.min(at)));
+    }
+}
+
+fn rule_name(candidate: &Candidate<'_>) -> String {
+    let rule = candidate
+        .policy
+        .rules
+        .get(candidate.rule)
+        .map_or("", |rule| rule.name.as_str());
+    format!("{}/{rule}", candidate.policy.name)
+}
+
+fn decision(
+    pool: &Pool,
+    governing: &[Governing],
+    context: &Context<'_>,
+    judged: &Judged<'_>,
+    plan: &Plan,
+    before: u32,
+    next: Option<Timestamp>,
+) -> Decision {
+    let winner = judged.winner.and_then(|index| judged.candidates.get(index));
+    let reason = winner.map_or_else(
+        || "no policy governs this pool".to_owned(),
+        |winner| {
+            let words = winner
+                .verdict
+                .map(|verdict| verdict.reason.describe(&winner.policy.signals));
+            words.unwrap_or_default()
+        },
+    );
+    let reason = if plan.bent == Bent::No {
+        reason
+    } else {
+        format!("{reason}; {}", plan.bent)
+    };
+    let losers = judged
+        .candidates
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| Some(*index) != judged.winner)
+        .map(|(_, candidate)| loser(candidate))
+        .collect();
+    let inputs = winner
+        .and_then(|winner| {
+            let governing = governing.iter().find(|governing| {
+                context
+                    .policies
+                    .policies()
+                    .get(governing.policy)
+                    .is_some_and(|p| p.name == winner.policy.name)
+            })?;
+            Some(inputs(winner.policy, governing, context))
+        })
+        .unwrap_or_default();
+    Decision {
+        pool: pool.name.clone(),
+        at: context.now,
+        index: context.index,
+        target: plan.target,
+        before,
+        rule: winner.map_or_else(|| NO_RULE.into(), |winner| rule_name(winner).into()),
+        reason,
+        inputs,
+        losers,
+        next_possible_change: next,
+    }
+}
+
+fn loser(candidate: &Candidate<'_>) -> Loser {
+    let own = candidate.verdict.map_or_else(
+        || "no verdict".to_owned(),
+        |verdict| verdict.reason.describe(&candidate.policy.signals),
+    );
+    let why = match candidate.policy.mode {
+        sunward_policies::policy::Mode::Observe => "it only observes",
+        sunward_policies::policy::Mode::Enforce => "another rule comes first",
+    };
+    Loser {
+        rule: rule_name(candidate),
+        reason: format!("{own}; {why}"),
+    }
+}
+
+fn inputs(policy: &Policy, governing: &Governing, context: &Context<'_>) -> Vec<Input> {
+    let describe =
+        |(signal, stream): (&sunward_policies::policy::SignalBinding, &Option<StreamId>)| {
+            let Some(stream) = stream else {
+                return Input {
+                    name: signal.name.clone(),
+                    stream: "none".to_owned(),
+                    value: None,
+                    unit: signal.kind.unit().as_str().to_owned(),
+                    age_ms: None,
+                    state: "missing".to_owned(),
+                };
+            };
+            let stream = context.board.stream(*stream);
+            let answer = stream.answer(context.now, signal.max_age);
+            let (value, state) = match answer.reading {
+                Reading::Fresh { value } => (Some(value), "fresh"),
+                Reading::Stale { value } => (Some(value), "stale"),
+                Reading::Missing => (None, "missing"),
+            };
+            Input {
+                name: signal.name.clone(),
+                stream: stream.key.to_string(),
+                value,
+                unit: signal.kind.unit().as_str().to_owned(),
+                age_ms: answer.received_at.map(|at| (context.now - at).as_millis()),
+                state: state.to_owned(),
+            }
+        };
+    policy
+        .signals
+        .iter()
+        .zip(&governing.streams)
+        .map(describe)
+        .collect()
+}

@@ -1,0 +1,191 @@
+//! Federations: what their members are told, in which order, and what was told already.
+//!
+//! Envelopes are engine state: every replica and every snapshot holds the same outbox, so a sink
+//! only needs a cursor. The sequence is continuous per federation, over leaders.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sunward_policies::time::Timestamp;
+
+use crate::action::{Action, Cause, Effects, Envelope, EventKind};
+use crate::event::StreamEnd;
+
+/// Envelopes kept per federation, published or not.
+pub const OUTBOX_MAX: usize = 10_000;
+
+/// The federation of a pool that is in none.
+pub const NO_FEDERATION: &str = "_none";
+
+/// Where a site stands in a federation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Presence {
+    /// No worker is wanted.
+    Away,
+    /// Workers are wanted, none can train yet.
+    Joining,
+    /// At least one worker can train.
+    Ready,
+}
+
+impl Presence {
+    /// The value of `state` in the site's hash.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Presence::Away => "drained",
+            Presence::Joining => "joining",
+            Presence::Ready => "ready",
+        }
+    }
+}
+
+/// A site as its members see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteState {
+    /// Where it stands.
+    pub presence: Presence,
+    /// The envelope that said so last.
+    pub sequence: u64,
+    /// That envelope's term.
+    pub term: u64,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// One federation's events.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Federation {
+    /// Sequence of the last envelope.
+    pub sequence: u64,
+    /// The last [`OUTBOX_MAX`] envelopes, oldest first.
+    pub outbox: VecDeque<Envelope>,
+    /// Sites that were ever present.
+    pub sites: BTreeMap<Arc<str>, SiteState>,
+}
+
+impl Federation {
+    /// Moves a site to where its workers put it, and says so.
+    pub fn settle_site(
+        &mut self,
+        name: &Arc<str>,
+        site: &Arc<str>,
+        wanted: u32,
+        ready: u32,
+        issue: &Issuer<'_>,
+        out: &mut Effects,
+    ) {
+        let before = self
+            .sites
+            .get(site)
+            .map_or(Presence::Away, |state| state.presence);
+        let after = match (wanted, ready) {
+            (0, _) => Presence::Away,
+            (_, 0) if before == Presence::Ready => Presence::Ready,
+            (_, 0) => Presence::Joining,
+            _ => Presence::Ready,
+        };
+        if before == after {
+            return;
+        }
+        let mut say = |kind| self.issue(name, site, kind, after, issue, out);
+        if after == Presence::Away {
+            say(EventKind::SiteDraining);
+            // A site without participants has nothing to bring home: its leave is done at once.
+            say(EventKind::SiteDrained);
+            return;
+        }
+        if before == Presence::Away {
+            say(EventKind::SiteJoining);
+        }
+        if after == Presence::Ready {
+            say(EventKind::SiteReady);
+        }
+    }
+
+    fn issue(
+        &mut self,
+        federation: &Arc<str>,
+        site: &Arc<str>,
+        kind: EventKind,
+        presence: Presence,
+        issuer: &Issuer<'_>,
+        out: &mut Effects,
+    ) {
+        self.sequence += 1;
+        let envelope = Envelope {
+            id: format!("{}-{}", issuer.term, self.sequence).into(),
+            term: issuer.term,
+            sequence: self.sequence,
+            federation: federation.clone(),
+            kind,
+            site: site.clone(),
+            time: issuer.at,
+            deadline: None,
+            cause: issuer.cause.clone(),
+        };
+        let state = SiteState {
+            presence,
+            sequence: self.sequence,
+            term: issuer.term,
+            since: issuer.at,
+        };
+        self.sites.insert(site.clone(), state);
+        if self.outbox.len() == OUTBOX_MAX {
+            self.outbox.pop_front();
+        }
+        self.outbox.push_back(envelope.clone());
+        out.actions.push(Action::Broadcast(envelope));
+    }
+
+    /// A sink is connected and its stream ends at `end`: what it does not have yet is issued
+    /// anew under `term`, with the sequence going on from the higher of the two ends.
+    pub fn resume(&mut self, end: Option<&StreamEnd>, term: u64) {
+        let Some(end) = end else { return };
+        // What the stream holds: our own history up to its end, or, where the stream is ahead of
+        // this journal (an empty or a restored one), nothing that was issued in this term.
+        let ahead = end.sequence > self.sequence;
+        let published = |envelope: &Envelope| {
+            if ahead {
+                envelope.term < term
+            } else {
+                envelope.sequence <= end.sequence
+            }
+        };
+        let mut sequence = end.sequence;
+        for envelope in self
+            .outbox
+            .iter_mut()
+            .filter(|envelope| !published(envelope))
+        {
+            sequence += 1;
+            envelope.term = term;
+            envelope.sequence = sequence;
+            if let Some(state) = self.sites.get_mut(&envelope.site) {
+                state.term = term;
+                state.sequence = sequence;
+            }
+        }
+        self.sequence = self.sequence.max(sequence);
+    }
+
+    /// Up to `max` envelopes after `(term, sequence)`, oldest first.
+    pub fn after(&self, term: u64, sequence: u64, max: usize) -> Vec<Envelope> {
+        let start = self
+            .outbox
+            .partition_point(|envelope| (envelope.term, envelope.sequence) <= (term, sequence));
+        self.outbox.range(start..).take(max).cloned().collect()
+    }
+}
+
+/// Who issues an envelope, when and why.
+#[derive(Clone, Copy, Debug)]
+pub struct Issuer<'a> {
+    /// The current term.
+    pub term: u64,
+    /// The group's stamp.
+    pub at: Timestamp,
+    /// Why.
+    pub cause: &'a Cause,
+}

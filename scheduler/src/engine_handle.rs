@@ -1,0 +1,104 @@
+//! How the rest of the daemon talks to the engine loop, which alone owns the engine.
+
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use sunward_core::engine::Engine;
+use sunward_core::event::Event;
+use sunward_core::fleet::Fleet;
+use sunward_core::protocol::leader::LeaderGate;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// Internal messages that wait for the engine loop at most; senders wait for room.
+pub const INTERNAL_MESSAGES_MAX: usize = 4_096;
+
+/// What the engine loop is told or asked from inside the daemon.
+pub enum Message {
+    /// Journal this event; the ticket resolves to its index once it is durable and stepped.
+    Tell {
+        /// The event.
+        event: Event,
+        /// Answered with the journal index.
+        ticket: Option<oneshot::Sender<u64>>,
+    },
+    /// Look at the engine between two groups.
+    Ask(Box<dyn FnOnce(&Engine) + Send>),
+}
+
+/// The engine loop is gone: the daemon is stopping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the engine loop has stopped")]
+pub struct Stopped;
+
+/// A handle to the engine loop. Cheap to clone.
+#[derive(Clone)]
+pub struct EngineHandle {
+    messages: mpsc::Sender<Message>,
+    /// The fleet in force; replaced by the engine loop when a new one was journaled.
+    pub fleet: Arc<ArcSwap<Fleet>>,
+    /// The leader gate, shared by everyone who writes outside.
+    pub gate: Arc<Mutex<LeaderGate>>,
+    /// Journal index of the last group stepped; changes wake whoever follows the outbox.
+    pub index: watch::Receiver<u64>,
+}
+
+impl EngineHandle {
+    /// A handle over the engine loop's ends.
+    pub fn new(
+        messages: mpsc::Sender<Message>,
+        fleet: Arc<ArcSwap<Fleet>>,
+        gate: Arc<Mutex<LeaderGate>>,
+        index: watch::Receiver<u64>,
+    ) -> EngineHandle {
+        EngineHandle {
+            messages,
+            fleet,
+            gate,
+            index,
+        }
+    }
+
+    /// Journals an event without waiting for the commit; waits for room in the inbox.
+    pub async fn tell(&self, event: Event) -> Result<(), Stopped> {
+        self.messages
+            .send(Message::Tell {
+                event,
+                ticket: None,
+            })
+            .await
+            .map_err(|_| Stopped)
+    }
+
+    /// Journals an event and returns its index once it is durable and the engine has seen it.
+    pub async fn tell_and_wait(&self, event: Event) -> Result<u64, Stopped> {
+        let (ticket, answer) = oneshot::channel();
+        let message = Message::Tell {
+            event,
+            ticket: Some(ticket),
+        };
+        self.messages.send(message).await.map_err(|_| Stopped)?;
+        answer.await.map_err(|_| Stopped)
+    }
+
+    /// Looks at the engine between two groups. `look` runs on the engine loop: keep it short.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Box::new(move |engine: &Engine| {
+            // Whoever asked may have given up meanwhile.
+            let _ = answer.send(look(engine));
+        });
+        self.messages
+            .send(Message::Ask(ask))
+            .await
+            .map_err(|_| Stopped)?;
+        answered.await.map_err(|_| Stopped)
+    }
+
+    /// Internal messages that wait now.
+    pub fn depth(&self) -> usize {
+        self.messages.max_capacity() - self.messages.capacity()
+    }
+}
