@@ -14,12 +14,20 @@ pub const INTERNAL_MESSAGES_MAX: usize = 4_096;
 
 /// What the engine loop is told or asked from inside the daemon.
 pub enum Message {
-    /// Journal this event; the ticket resolves to its index once it is durable and stepped.
+    /// Journal these events together; the ticket resolves to their index once they are durable
+    /// and stepped.
     Tell {
-        /// The event.
-        event: Event,
+        /// Most often one.
+        events: Vec<Event>,
         /// Answered with the journal index.
         ticket: Option<oneshot::Sender<u64>>,
+    },
+    /// A term above ours was read on an object (`pool:NAME`) or a stream (`stream:FEDERATION`).
+    HigherTerm {
+        /// Where.
+        object: Arc<str>,
+        /// Which.
+        term: u64,
     },
     /// Look at the engine between two groups.
     Ask(Box<dyn FnOnce(&Engine) + Send>),
@@ -78,6 +86,11 @@ impl EngineHandle {
         };
         self.messages.send(message).await.map_err(|_| Stopped)?;
         answer.await.map_err(|_| Stopped)
+    }
+
+    /// Reports a term above ours: the engine loop goes on above it, or resigns.
+    pub async fn higher_term(&self, object: Arc<str>, term: u64) -> Result<(), Stopped> {
+        self.messages.send(Message::HigherTerm { object, term }).await.map_err(|_| Stopped)
     }
 
     /// Looks at the engine between two groups. `look` runs on the engine loop: keep it short.
