@@ -46,18 +46,33 @@ impl Clock {
 
     /// A series from `start`, beginning now.
     pub fn series(start: Timestamp, speed: f64) -> Clock {
-        Clock::Series { start, since: Instant::now(), speed }
+        Clock::Series {
+            start,
+            since: Instant::now(),
+            speed,
+        }
     }
 
     /// Engine time now.
     pub fn now(&self) -> Timestamp {
         match self {
-            Clock::Wall { start, since, slewed_ms } => {
+            Clock::Wall {
+                start,
+                since,
+                slewed_ms,
+            } => {
                 let monotonic = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
                 *start + Span::from_millis(monotonic + slewed_ms.load(Ordering::Relaxed))
             }
-            Clock::Series { start, since, speed } => {
-                *start + Span::from_millis((since.elapsed().as_secs_f64() * 1_000.0 * speed).floor() as i64)
+            Clock::Series {
+                start,
+                since,
+                speed,
+            } => {
+                *start
+                    + Span::from_millis(
+                        (since.elapsed().as_secs_f64() * 1_000.0 * speed).floor() as i64
+                    )
             }
         }
     }
@@ -76,9 +91,14 @@ impl Clock {
     /// milliseconds (wall minus engine). `elapsed` is the real time since the last call. A series
     /// has no wall clock to agree with.
     pub fn discipline(&self, elapsed: Duration) -> i64 {
-        let Clock::Wall { slewed_ms, .. } = self else { return 0 };
+        let Clock::Wall { slewed_ms, .. } = self else {
+            return 0;
+        };
         let difference_ms = (wall_now() - self.now()).as_millis();
-        let slew = slew_ms(difference_ms, i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX));
+        let slew = slew_ms(
+            difference_ms,
+            i64::try_from(elapsed.as_millis()).unwrap_or(i64::MAX),
+        );
         slewed_ms.fetch_add(slew, Ordering::Relaxed);
         difference_ms - slew
     }

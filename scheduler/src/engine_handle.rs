@@ -68,29 +68,38 @@ impl EngineHandle {
 
     /// Journals an event without waiting for the commit; waits for room in the inbox.
     pub async fn tell(&self, event: Event) -> Result<(), Stopped> {
-        self.messages
-            .send(Message::Tell {
-                event,
-                ticket: None,
-            })
-            .await
-            .map_err(|_| Stopped)
+        self.send(vec![event], None).await
     }
 
     /// Journals an event and returns its index once it is durable and the engine has seen it.
     pub async fn tell_and_wait(&self, event: Event) -> Result<u64, Stopped> {
+        self.tell_all_and_wait(vec![event]).await
+    }
+
+    /// The same for several events that take effect together.
+    pub async fn tell_all_and_wait(&self, events: Vec<Event>) -> Result<u64, Stopped> {
         let (ticket, answer) = oneshot::channel();
-        let message = Message::Tell {
-            event,
-            ticket: Some(ticket),
-        };
-        self.messages.send(message).await.map_err(|_| Stopped)?;
+        self.send(events, Some(ticket)).await?;
         answer.await.map_err(|_| Stopped)
+    }
+
+    async fn send(
+        &self,
+        events: Vec<Event>,
+        ticket: Option<oneshot::Sender<u64>>,
+    ) -> Result<(), Stopped> {
+        self.messages
+            .send(Message::Tell { events, ticket })
+            .await
+            .map_err(|_| Stopped)
     }
 
     /// Reports a term above ours: the engine loop goes on above it, or resigns.
     pub async fn higher_term(&self, object: Arc<str>, term: u64) -> Result<(), Stopped> {
-        self.messages.send(Message::HigherTerm { object, term }).await.map_err(|_| Stopped)
+        self.messages
+            .send(Message::HigherTerm { object, term })
+            .await
+            .map_err(|_| Stopped)
     }
 
     /// Looks at the engine between two groups. `look` runs on the engine loop: keep it short.
