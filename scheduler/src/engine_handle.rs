@@ -29,6 +29,13 @@ pub enum Message {
         /// Which.
         term: u64,
     },
+    /// Remember how far a sink has come.
+    SaveCursor {
+        /// The sink and the federation.
+        name: String,
+        /// As the sink encodes it.
+        cursor: Vec<u8>,
+    },
     /// Look at the engine between two groups.
     Ask(Box<dyn FnOnce(&Engine) + Send>),
 }
@@ -100,6 +107,11 @@ impl EngineHandle {
             .send(Message::HigherTerm { object, term })
             .await
             .map_err(|_| Stopped)
+    }
+
+    /// Remembers how far a sink has come; durable with the next group.
+    pub async fn save_cursor(&self, name: String, cursor: Vec<u8>) -> Result<(), Stopped> {
+        self.messages.send(Message::SaveCursor { name, cursor }).await.map_err(|_| Stopped)
     }
 
     /// Looks at the engine between two groups. `look` runs on the engine loop: keep it short.
