@@ -1,1 +1,41 @@
 //! The policy language: files, expressions, rules and their verdicts. Pure: no I/O, no clock.
+//!
+//! A text goes in by [`PolicySet::compile`]; out come either every diagnostic of every file, or a set of
+//! [`Policy`] whose rules judge [`Facts`] into a [`Verdict`]. Nothing here reads a file, a clock, an environment
+//! variable or a random number: time is an argument, and the same arguments give the same answer on any machine.
+//!
+//! | module | what it is responsible for |
+//! |---|---|
+//! | [`time`], [`units`] | integer milliseconds in UTC; kinds of signal, their canonical units and the conversions |
+//! | [`diagnostic`], [`codes`], [`yaml`] | what is wrong with a text, where, and how to mend it; rendering lives here alone |
+//! | [`document`] | the file format |
+//! | [`facts`] | what a rule may look at, and the table of variables |
+//! | [`expr`] | conditions: CEL syntax, checked for types and units, three-valued evaluation |
+//! | [`rules`] | one file per kind of rule; a rule's memory, verdict and reason |
+//! | [`policy`] | from files to a compiled [`PolicySet`] |
+//! | [`mod@arbitrate`] | many verdicts, one winner per pool |
+
+pub mod arbitrate;
+pub mod codes;
+pub mod diagnostic;
+pub mod document;
+pub mod expr;
+pub mod facts;
+pub mod policy;
+pub mod rules;
+pub mod time;
+pub mod units;
+pub mod yaml;
+
+pub use arbitrate::{Candidate, arbitrate};
+pub use diagnostic::{Diagnostic, Severity, TextRange};
+pub use document::SourceFile;
+pub use facts::{Facts, PoolFacts, Reading};
+pub use policy::{
+    BindingScope, CompiledRule, Mode, OnMissing, Policy, PolicySet, Ramp, RampStep, SignalBinding,
+    Then,
+};
+pub use rules::{Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
+pub use time::{Span, TimeError, Timestamp};
+pub use units::{Basis, Kind, Unit, UnitError};
+pub use yaml::{Spanned, read_yaml};

@@ -1,0 +1,175 @@
+//! From files to a compiled [`PolicySet`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::diagnostic::{Diagnostic, TextRange};
+use crate::document::SourceFile;
+use crate::rules::Rule;
+use crate::time::Span;
+use crate::units::{Basis, Kind};
+
+/// Whether a policy's verdicts move pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// They do.
+    Enforce,
+    /// They are recorded and explained only (shadow).
+    Observe,
+}
+
+/// Where a bound signal is looked up for a pool.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BindingScope {
+    /// The pool's own site.
+    Site,
+    /// The site's zone of that scheme.
+    Zone {
+        /// `eic`, `em`, `wt`, `uk_region` or `iso_node`.
+        scheme: String,
+    },
+}
+
+/// What a missing or stale signal does at the end of its hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Then {
+    /// Release.
+    Release,
+    /// Keep what runs.
+    Keep,
+}
+
+/// The mandatory action for missing data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OnMissing {
+    /// How long what runs is kept, from the first instant at which a condition can't be decided.
+    pub hold: Span,
+    /// What happens then.
+    pub then: Then,
+}
+
+/// One signal of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignalBinding {
+    /// The variable's name in expressions.
+    pub name: String,
+    /// The source whose stream it is.
+    pub source: String,
+    /// What it measures.
+    pub kind: Kind,
+    /// On which basis; part of the stream key.
+    pub basis: Option<Basis>,
+    /// The pool's site, or its zone of a scheme.
+    pub scope: BindingScope,
+    /// How long after its receipt a value is fresh.
+    pub max_age: Span,
+    /// What happens without a fresh value.
+    pub on_missing: OnMissing,
+    /// Where the file says so.
+    pub range: TextRange,
+}
+
+/// At most `workers` more (or fewer) in any `every`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RampStep {
+    /// Workers, at least 1.
+    pub workers: u32,
+    /// Per this length of time, above zero.
+    pub every: Span,
+}
+
+/// How fast a pool may change; `None` is at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ramp {
+    /// Upwards.
+    pub up: Option<RampStep>,
+    /// Downwards.
+    pub down: Option<RampStep>,
+}
+
+/// A rule of a policy, ready to judge.
+#[derive(Clone, Debug)]
+pub struct CompiledRule {
+    /// Unique within its policy; the short form's rule is called `threshold`.
+    pub name: String,
+    /// Changes when anything changes that the rule's memory depends on: its conditions, times, and the bindings it
+    /// reads.
+    pub hash: [u8; 32],
+    /// The rule.
+    pub rule: Arc<dyn Rule>,
+    /// Where the file says so.
+    pub range: TextRange,
+}
+
+/// A policy, ready to judge.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Unique within a set.
+    pub name: String,
+    /// Higher wins.
+    pub priority: i32,
+    /// Whether it moves pools.
+    pub mode: Mode,
+    /// Labels that a pool must all have to be governed by it.
+    pub selector: BTreeMap<String, String>,
+    /// Its signals, by name; a rule's [`crate::SignalSet`] and the readings of [`crate::Facts`] use this order.
+    pub signals: Vec<SignalBinding>,
+    /// Its rules, in the order of the file.
+    pub rules: Vec<CompiledRule>,
+    /// The least time between a start and a release.
+    pub min_run: Span,
+    /// The least time between a release and a start.
+    pub min_rest: Span,
+    /// How fast a pool may change.
+    pub ramp: Ramp,
+    /// The path of its file, as the caller named it.
+    pub file: String,
+    /// Where `metadata.name` stands.
+    pub name_range: TextRange,
+    /// Where `spec.pools` stands.
+    pub pools_range: TextRange,
+    /// Where `spec.ramp` stands, if it does.
+    pub ramp_range: Option<TextRange>,
+}
+
+/// All policies in force together.
+#[derive(Clone, Debug)]
+pub struct PolicySet {
+    policies: Vec<Policy>,
+    warnings: Vec<Diagnostic>,
+    hash: String,
+}
+
+impl PolicySet {
+    /// Compiles files into a set, or says everything that is wrong with any of them.
+    pub fn compile(files: &[SourceFile]) -> Result<PolicySet, Vec<Diagnostic>> {
+        if files.is_empty() {
+            return Ok(PolicySet::empty());
+        }
+        unreachable!("the compiler follows in the next commit")
+    }
+
+    /// The set without policies.
+    pub fn empty() -> PolicySet {
+        PolicySet {
+            policies: Vec::new(),
+            warnings: Vec::new(),
+            hash: String::new(),
+        }
+    }
+
+    /// The policies, by name.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// What loads but was probably not meant.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
+    }
+
+    /// SHA-256 of the content, in hex; the same texts give the same hash in any order and under any path.
+    pub fn hash(&self) -> String {
+        self.hash.clone()
+    }
+}

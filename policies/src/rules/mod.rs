@@ -1,0 +1,238 @@
+//! Kinds of rule, one file each, and what they share: memory, verdict, reason.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Facts;
+use crate::policy::SignalBinding;
+use crate::time::Timestamp;
+
+/// What a rule wants of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intent {
+    /// Go down to the minimum.
+    Release,
+    /// Keep what runs: neither more nor fewer.
+    Hold,
+    /// Run as much as the policy allows.
+    Activate,
+}
+
+/// Why a rule wants what it wants. Small and `Copy`: it is made at every judging and put into words only when asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Activated, and the release condition does not hold.
+    Running,
+    /// Released, and the activate condition does not hold.
+    Resting,
+    /// The activate condition holds, but not yet for long enough.
+    ActivatePending {
+        /// When it will have held for long enough.
+        until: Timestamp,
+    },
+    /// The release condition holds, but not yet for long enough.
+    ReleasePending {
+        /// When it will have held for long enough.
+        until: Timestamp,
+    },
+    /// A condition can't be decided; what runs is held for a while.
+    MissingHolding {
+        /// The signal whose hold ends next, as its index among the policy's bindings.
+        signal: u16,
+        /// When that hold ends.
+        until: Timestamp,
+    },
+    /// A signal was missing for its whole hold, and its policy says release.
+    MissingReleased {
+        /// Its index among the policy's bindings.
+        signal: u16,
+    },
+    /// A signal was missing for its whole hold, and its policy says keep.
+    MissingKept {
+        /// Its index among the policy's bindings.
+        signal: u16,
+    },
+    /// A condition that reads no signal can't be decided (an unknown fact, a division by zero): released at once.
+    Undecidable,
+}
+
+/// What a rule says about one pool at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What it wants.
+    pub intent: Intent,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// The answer of one judging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judgement {
+    /// `None`: the rule has nothing to say.
+    pub verdict: Option<Verdict>,
+    /// The next instant at which the rule's own timers may change its answer, all readings and facts unchanged.
+    /// Always later than the instant of judging.
+    pub next_change_at: Option<Timestamp>,
+}
+
+/// Which of a policy's signal bindings something reads: a set of indexes below [`SIGNALS_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SignalSet(u64);
+
+/// The most signals one policy may bind.
+pub const SIGNALS_MAX: usize = 64;
+
+/// One kind of rule. Pure: the same facts and memory give the same answer.
+pub trait Rule: Send + Sync + fmt::Debug {
+    /// Judges one pool. Judging again at any instant, with readings and facts unchanged, never changes a later
+    /// outcome.
+    fn judge(&self, facts: &Facts<'_>, memory: &mut Memory) -> Judgement;
+
+    /// The bindings that it reads.
+    fn signals(&self) -> SignalSet;
+}
+
+/// What a rule remembers about one pool. Keyed by the caller (policy, rule name, pool); it survives a reload when
+/// the rule's hash is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    pub(crate) latched: bool,
+    pub(crate) pending_since: Option<Timestamp>,
+    pub(crate) unknown_since: Option<Timestamp>,
+    pub(crate) restarted_at: Option<Timestamp>,
+}
+
+impl Memory {
+    /// `running`: whether the pool was seen with more than its minimum wanted when it is first judged.
+    pub fn new(running: bool) -> Self {
+        Memory {
+            latched: running,
+            pending_since: None,
+            unknown_since: None,
+            restarted_at: None,
+        }
+    }
+
+    /// Whether the rule is in its activated state.
+    pub fn is_latched(&self) -> bool {
+        self.latched
+    }
+
+    /// The daemon started at `at`: what is unknown at the next judging counts as unknown from then on, so that
+    /// streams get their hold to return, however long the daemon was down.
+    pub fn restarted(&mut self, at: Timestamp) {
+        self.unknown_since = None;
+        self.restarted_at = Some(at);
+    }
+}
+
+impl SignalSet {
+    /// No signal.
+    pub const EMPTY: SignalSet = SignalSet(0);
+
+    /// The set of one index. Indexes of [`SIGNALS_MAX`] and above do not exist and give the empty set.
+    pub const fn of(index: usize) -> Self {
+        if index < SIGNALS_MAX {
+            SignalSet(1 << index)
+        } else {
+            SignalSet(0)
+        }
+    }
+
+    /// Whether it holds that index.
+    pub const fn contains(self, index: usize) -> bool {
+        index < SIGNALS_MAX && self.0 & (1 << index) != 0
+    }
+
+    /// Both sets together.
+    #[must_use]
+    pub const fn union(self, other: SignalSet) -> Self {
+        SignalSet(self.0 | other.0)
+    }
+
+    /// Whether there is nothing in it.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The indexes, ascending.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let index = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            Some(index)
+        })
+    }
+}
+
+impl Reason {
+    /// The reason in words; `bindings` are those of the policy whose rule gave it.
+    pub fn describe(&self, bindings: &[SignalBinding]) -> String {
+        let name = |index: u16| {
+            bindings
+                .get(usize::from(index))
+                .map_or("?", |binding| binding.name.as_str())
+        };
+        match *self {
+            Reason::Running => "activated; the release condition does not hold".to_owned(),
+            Reason::Resting => "released; the activate condition does not hold".to_owned(),
+            Reason::ActivatePending { until } => {
+                format!("the activate condition holds; activates at {until}")
+            }
+            Reason::ReleasePending { until } => {
+                format!("the release condition holds; releases at {until}")
+            }
+            Reason::MissingHolding { signal, until } => {
+                format!(
+                    "signal {} is missing or stale; holding until {until}",
+                    name(signal)
+                )
+            }
+            Reason::MissingReleased { signal } => {
+                format!(
+                    "signal {} was missing or stale for its whole hold; released",
+                    name(signal)
+                )
+            }
+            Reason::MissingKept { signal } => {
+                format!(
+                    "signal {} was missing or stale for its whole hold; kept as it was",
+                    name(signal)
+                )
+            }
+            Reason::Undecidable => {
+                "a condition without signals can't be decided; released".to_owned()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe(&[]))
+    }
+}
+
+impl Intent {
+    /// The name in explanations and JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Intent::Release => "release",
+            Intent::Hold => "hold",
+            Intent::Activate => "activate",
+        }
+    }
+}
+
+impl fmt::Display for Intent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
