@@ -1,1 +1,3 @@
 //! A daemon that lets GPU training follow surplus energy.
+
+pub mod journal;
