@@ -69,7 +69,11 @@ async fn host_machines(
         if machine.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let fresh = Progress { seen_at: Instant::now(), bootstrapped: false, joined: false };
+        let fresh = Progress {
+            seen_at: Instant::now(),
+            bootstrapped: false,
+            joined: false,
+        };
         let progress = machines.entry(name.clone()).or_insert(fresh);
         if !progress.bootstrapped {
             bootstrap(client, namespace, &machine.data).await?;
@@ -85,33 +89,59 @@ async fn host_machines(
 
 /// As the bootstrap controller: the join data in a Secret, and its name in the K0sWorkerConfig.
 async fn bootstrap(client: &Client, namespace: &str, machine: &Value) -> Result<()> {
-    let config = machine["spec"]["bootstrap"]["configRef"]["name"].as_str().context("no bootstrap config yet")?;
-    apply(client, &json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
-        "metadata": {"name": config, "namespace": namespace}, "stringData": {"value": "join"},
-    }))
+    let config = machine["spec"]["bootstrap"]["configRef"]["name"]
+        .as_str()
+        .context("no bootstrap config yet")?;
+    apply(
+        client,
+        &json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+            "metadata": {"name": config, "namespace": namespace}, "stringData": {"value": "join"},
+        }),
+    )
     .await?;
     let status = json!({"status": {"dataSecretName": config, "initialization": {"dataSecretCreated": true}}});
-    let api = api(client, namespace, &format!("{BOOTSTRAP}/v1beta2"), "K0sWorkerConfig");
-    api.patch_status(config, &PatchParams::default(), &Patch::Merge(status)).await?;
+    let api = api(
+        client,
+        namespace,
+        &format!("{BOOTSTRAP}/v1beta2"),
+        "K0sWorkerConfig",
+    );
+    api.patch_status(config, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
     Ok(())
 }
 
 /// As the RemoteMachine controller and a kubelet: the provider's id, a provisioned host, a Ready Node of the Machine's name.
 async fn join(client: &Client, namespace: &str, name: &str, machine: &Value) -> Result<()> {
-    let infrastructure = machine["spec"]["infrastructureRef"]["name"].as_str().context("no RemoteMachine yet")?;
+    let infrastructure = machine["spec"]["infrastructureRef"]["name"]
+        .as_str()
+        .context("no RemoteMachine yet")?;
     let provider_id = format!("remote-machine://{namespace}.{name}:22");
-    let api = api(client, namespace, &format!("{INFRASTRUCTURE}/v1beta2"), "RemoteMachine");
+    let api = api(
+        client,
+        namespace,
+        &format!("{INFRASTRUCTURE}/v1beta2"),
+        "RemoteMachine",
+    );
     let spec = json!({"spec": {"providerID": provider_id}});
-    api.patch(infrastructure, &PatchParams::default(), &Patch::Merge(spec)).await?;
+    api.patch(infrastructure, &PatchParams::default(), &Patch::Merge(spec))
+        .await?;
     let status = json!({"status": {
         "initialization": {"provisioned": true}, "addresses": [{"type": "ExternalIP", "address": "192.0.2.1"}],
     }});
-    api.patch_status(infrastructure, &PatchParams::default(), &Patch::Merge(status)).await?;
-    let condition = |kind: &str, status: &str| json!({
-        "type": kind, "status": status, "reason": "Kubelet", "message": "",
-        "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
-    });
+    api.patch_status(
+        infrastructure,
+        &PatchParams::default(),
+        &Patch::Merge(status),
+    )
+    .await?;
+    let condition = |kind: &str, status: &str| {
+        json!({
+            "type": kind, "status": status, "reason": "Kubelet", "message": "",
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name, "labels": {"k0smotron.io/machine-name": name}},
@@ -145,7 +175,12 @@ impl ReadyReplicas {
     }
 }
 
-async fn follow(client: &Client, pool: &Pool, delay: Duration, wanted: &mut Option<(i64, Instant)>) -> Result<()> {
+async fn follow(
+    client: &Client,
+    pool: &Pool,
+    delay: Duration,
+    wanted: &mut Option<(i64, Instant)>,
+) -> Result<()> {
     let object = pool.get(client).await?;
     let replicas = object["spec"]["replicas"].as_i64().unwrap_or_default();
     let since = match *wanted {
@@ -161,8 +196,16 @@ async fn follow(client: &Client, pool: &Pool, delay: Duration, wanted: &mut Opti
         "selector": format!("cluster.x-k8s.io/deployment-name={}", pool.machine_deployment),
         "observedGeneration": object["metadata"]["generation"],
     }});
-    let api: kube::Api<kube::api::DynamicObject> =
-        kube::Api::namespaced_with(client.clone(), &pool.namespace, &kind(&pool.api_version(), "MachineDeployment"));
-    api.patch_status(&pool.machine_deployment, &PatchParams::default(), &Patch::Merge(status)).await?;
+    let api: kube::Api<kube::api::DynamicObject> = kube::Api::namespaced_with(
+        client.clone(),
+        &pool.namespace,
+        &kind(&pool.api_version(), "MachineDeployment"),
+    );
+    api.patch_status(
+        &pool.machine_deployment,
+        &PatchParams::default(),
+        &Patch::Merge(status),
+    )
+    .await?;
     Ok(())
 }

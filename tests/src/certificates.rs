@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
 
 /// A certificate authority of one test.
 #[derive(Debug)]
@@ -27,10 +30,18 @@ impl Authority {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "sunward tests");
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "sunward tests");
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
         let pem = params.self_signed(&key)?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), pem })
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        })
     }
 
     /// Its own certificate, PEM.
@@ -42,12 +53,17 @@ impl Authority {
     pub fn serve_loopback(&self, folder: &Path, common_name: &str) -> Result<Identity> {
         let names = ["127.0.0.1", "localhost"].map(str::to_owned);
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name.push(DnType::CommonName, common_name);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, common_name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
         std::fs::create_dir_all(folder)?;
-        let identity = Identity { certificate: folder.join("tls.crt"), key: folder.join("tls.key") };
+        let identity = Identity {
+            certificate: folder.join("tls.crt"),
+            key: folder.join("tls.key"),
+        };
         write(&identity.certificate, &certificate)?;
         write(&identity.key, &key.serialize_pem())?;
         Ok(identity)
@@ -57,7 +73,10 @@ impl Authority {
 /// Writes a key pair, as service-account tokens are signed with: private and public PEM.
 pub fn signing_key(folder: &Path) -> Result<Identity> {
     let key = KeyPair::generate()?;
-    let pair = Identity { certificate: folder.join("service-account.pub"), key: folder.join("service-account.key") };
+    let pair = Identity {
+        certificate: folder.join("service-account.pub"),
+        key: folder.join("service-account.key"),
+    };
     write(&pair.certificate, &key.public_key_pem())?;
     write(&pair.key, &key.serialize_pem())?;
     Ok(pair)

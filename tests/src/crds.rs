@@ -15,15 +15,47 @@ pub const CONTROL_PLANE: &str = "controlplane.cluster.x-k8s.io";
 /// All of them.
 pub fn all() -> Vec<Value> {
     let anything = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let template = |spec: Value| object(json!({"template": object(json!({"metadata": anything(), "spec": spec}))}));
+    let template = |spec: Value| {
+        object(json!({"template": object(json!({"metadata": anything(), "spec": spec}))}))
+    };
     vec![
-        crd(INFRASTRUCTURE, "RemoteCluster", anything(), initialization("provisioned")),
-        crd(INFRASTRUCTURE, "RemoteMachine", remote_machine(), remote_machine_status()),
-        crd(INFRASTRUCTURE, "RemoteMachineTemplate", template(remote_machine()), anything()),
-        crd(INFRASTRUCTURE, "PooledRemoteMachine", pooled_remote_machine(), pooled_remote_machine_status()),
+        crd(
+            INFRASTRUCTURE,
+            "RemoteCluster",
+            anything(),
+            initialization("provisioned"),
+        ),
+        crd(
+            INFRASTRUCTURE,
+            "RemoteMachine",
+            remote_machine(),
+            remote_machine_status(),
+        ),
+        crd(
+            INFRASTRUCTURE,
+            "RemoteMachineTemplate",
+            template(remote_machine()),
+            anything(),
+        ),
+        crd(
+            INFRASTRUCTURE,
+            "PooledRemoteMachine",
+            pooled_remote_machine(),
+            pooled_remote_machine_status(),
+        ),
         crd(BOOTSTRAP, "K0sWorkerConfig", anything(), bootstrap_status()),
-        crd(BOOTSTRAP, "K0sWorkerConfigTemplate", template(anything()), anything()),
-        crd(CONTROL_PLANE, "K0smotronControlPlane", control_plane(), control_plane_status()),
+        crd(
+            BOOTSTRAP,
+            "K0sWorkerConfigTemplate",
+            template(anything()),
+            anything(),
+        ),
+        crd(
+            CONTROL_PLANE,
+            "K0smotronControlPlane",
+            control_plane(),
+            control_plane_status(),
+        ),
     ]
 }
 
@@ -57,14 +89,17 @@ fn object(properties: Value) -> Value {
 }
 
 fn initialization(field: &str) -> Value {
-    object(json!({"initialization": object(json!({field: {"type": "boolean"}})), "conditions": conditions()}))
+    object(
+        json!({"initialization": object(json!({field: {"type": "boolean"}})), "conditions": conditions()}),
+    )
 }
 
 fn conditions() -> Value {
-    let condition = object(json!({
+    let mut condition = object(json!({
         "type": {"type": "string"}, "status": {"type": "string"}, "reason": {"type": "string"},
         "message": {"type": "string"}, "lastTransitionTime": {"type": "string", "format": "date-time"},
     }));
+    condition["required"] = json!(["type", "status"]);
     json!({"type": "array", "items": condition, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
 }
 
@@ -88,7 +123,9 @@ fn remote_machine_status() -> Value {
 }
 
 fn pooled_remote_machine() -> Value {
-    let machine = object(json!({"address": {"type": "string"}, "sshKeyRef": object(json!({"name": {"type": "string"}}))}));
+    let machine = object(
+        json!({"address": {"type": "string"}, "sshKeyRef": object(json!({"name": {"type": "string"}}))}),
+    );
     let mut spec = object(json!({"pool": {"type": "string"}, "machine": machine}));
     spec["required"] = json!(["pool"]);
     spec

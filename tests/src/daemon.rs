@@ -33,8 +33,13 @@ pub fn binary() -> Result<PathBuf> {
 fn build() -> Result<PathBuf> {
     // <target>/<profile>/deps/<test>
     let test = std::env::current_exe()?;
-    let folder = test.ancestors().nth(2).context("the test is not in Cargo's target folder")?;
-    let target = folder.parent().context("the test is not in Cargo's target folder")?;
+    let folder = test
+        .ancestors()
+        .nth(2)
+        .context("the test is not in Cargo's target folder")?;
+    let target = folder
+        .parent()
+        .context("the test is not in Cargo's target folder")?;
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") => "dev",
         Some(name) => name,
@@ -42,11 +47,25 @@ fn build() -> Result<PathBuf> {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "sunward", "--bin", "sunward", "--profile", profile, "--target-dir"])
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "sunward",
+            "--bin",
+            "sunward",
+            "--profile",
+            profile,
+            "--target-dir",
+        ])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;
-    ensure!(output.status.success(), "building sunward:\n{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "building sunward:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(folder.join("sunward"))
 }
 
@@ -55,13 +74,23 @@ fn build() -> Result<PathBuf> {
 ///
 /// # Errors
 /// When it still runs after `deadline` (it is killed then), or could not start. Any exit code is `Ok`.
-pub async fn run_command(arguments: &[&str], environment: &[(&str, &str)], deadline: Duration) -> Result<Output> {
+pub async fn run_command(
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+    deadline: Duration,
+) -> Result<Output> {
     let mut command = tokio::process::Command::new(binary()?);
-    command.args(arguments).envs(environment.iter().copied()).kill_on_drop(true);
+    command
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .kill_on_drop(true);
     command.stdin(std::process::Stdio::null());
     let output = tokio::time::timeout(deadline, command.output());
     let what = || format!("sunward {}", arguments.join(" "));
-    Ok(output.await.with_context(|| format!("{} still runs after {deadline:?}", what()))?.with_context(what)?)
+    Ok(output
+        .await
+        .with_context(|| format!("{} still runs after {deadline:?}", what()))?
+        .with_context(what)?)
 }
 
 /// A running `sunward run`. It is killed when this is dropped.
@@ -84,14 +113,27 @@ impl Daemon {
     }
 
     /// The same with more arguments and with variables.
-    pub async fn start_with(config: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+    pub async fn start_with(
+        config: &Path,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
         let folder = TempDir::with_prefix("sunward-daemon-")?;
         let mut process = Process::new("sunward", binary()?, folder.path());
-        process.arg("run").arg("--config").arg(config).args(arguments);
+        process
+            .arg("run")
+            .arg("--config")
+            .arg(config)
+            .args(arguments);
         for (name, value) in environment {
             process.env(name, value);
         }
-        let mut daemon = Self { process, log_from: 0, listening: BTreeMap::new(), _folder: folder };
+        let mut daemon = Self {
+            process,
+            log_from: 0,
+            listening: BTreeMap::new(),
+            _folder: folder,
+        };
         daemon.restart().await?;
         Ok(daemon)
     }
@@ -101,14 +143,20 @@ impl Daemon {
     pub async fn restart(&mut self) -> Result<()> {
         self.log_from = self.process.log_text().len();
         self.process.spawn()?;
-        let Self { process, log_from, .. } = self;
+        let Self {
+            process, log_from, ..
+        } = self;
         let log_from = *log_from;
         let listening = wait::try_until(LISTENING_DEADLINE, "sunward to listen", async || {
             let text = process.log_text();
             let found = lines(&text[log_from..]).find(|line| line["message"] == "listening");
             // An end is final; no need to wait for the deadline.
             let ended = process.exited().is_some();
-            if found.is_none() && ended { Ok(None) } else { found.map(Some).context("no line `listening` yet") }
+            if found.is_none() && ended {
+                Ok(None)
+            } else {
+                found.map(Some).context("no line `listening` yet")
+            }
         })
         .await
         .with_context(|| format!("log of sunward:\n{}", self.process.log_tail()))?;
@@ -128,7 +176,9 @@ impl Daemon {
     /// A bound address (`127.0.0.1:PORT`) from the line `listening`, by its name there: `http`, `grpc`, ...
     pub fn address(&self, name: &str) -> Result<&str> {
         let found = self.listening.get(name);
-        found.map(String::as_str).with_context(|| format!("no address {name} in {:?}", self.listening))
+        found
+            .map(String::as_str)
+            .with_context(|| format!("no address {name} in {:?}", self.listening))
     }
 
     /// The base of its HTTP surface, for `--server` and [`Http`].

@@ -56,27 +56,45 @@ impl Server {
 
     /// Its path, or an error that says how to get it.
     pub fn required(self) -> Result<PathBuf> {
-        self.path().with_context(|| format!("{} names no file; run ./tests/run --servers-only once", self.variable()))
+        self.path().with_context(|| {
+            format!(
+                "{} names no file; run ./tests/run --servers-only once",
+                self.variable()
+            )
+        })
     }
 }
 
 /// What a cluster with [`crate::servers::ClusterApi::Manager`] needs.
-pub const CLUSTER_API: &[Server] =
-    &[Server::Etcd, Server::KubeApiserver, Server::ClusterApiManager, Server::ClusterApiSource];
+pub const CLUSTER_API: &[Server] = &[
+    Server::Etcd,
+    Server::KubeApiserver,
+    Server::ClusterApiManager,
+    Server::ClusterApiSource,
+];
 
 /// What a cluster with [`crate::servers::ClusterApi::CrdsOnly`] needs.
-pub const CLUSTER_API_CRDS: &[Server] = &[Server::Etcd, Server::KubeApiserver, Server::ClusterApiSource];
+pub const CLUSTER_API_CRDS: &[Server] = &[
+    Server::Etcd,
+    Server::KubeApiserver,
+    Server::ClusterApiSource,
+];
 
 /// True, after saying so, when one of `servers` is absent: the case then returns at once.
 pub fn skip_without(servers: &[Server]) -> bool {
-    let absent = servers.iter().filter(|server| server.path().is_none()).fold(String::new(), |mut names, server| {
-        let _ = write!(names, " {}", server.variable());
-        names
-    });
+    let absent = servers
+        .iter()
+        .filter(|server| server.path().is_none())
+        .fold(String::new(), |mut names, server| {
+            let _ = write!(names, " {}", server.variable());
+            names
+        });
     if absent.is_empty() {
         return false;
     }
-    skip(&format!("without{absent} (run ./tests/run --servers-only once, it installs and builds them)"));
+    skip(&format!(
+        "without{absent} (run ./tests/run --servers-only once, it installs and builds them)"
+    ));
     true
 }
 
@@ -88,7 +106,10 @@ pub fn skip(why: &str) {
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a case"));
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(path) = std::env::var_os("SUNWARD_TEST_SKIPS") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path);
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 }
@@ -105,5 +126,7 @@ fn from_file(variable: &str) -> Option<PathBuf> {
         None => PathBuf::from(std::env::var_os("HOME")?).join(".cache/sunward/servers"),
     };
     let text = std::fs::read_to_string(folder.join("env")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix(variable)?.strip_prefix('=')).map(PathBuf::from)
+    text.lines()
+        .find_map(|line| line.strip_prefix(variable)?.strip_prefix('='))
+        .map(PathBuf::from)
 }

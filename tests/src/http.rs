@@ -37,13 +37,20 @@ impl Http {
     /// A client for `base`, for example `http://127.0.0.1:7117`.
     pub fn new(base: &str) -> Self {
         let client = Client::builder(TokioExecutor::new()).build_http();
-        Self { client, base: base.trim_end_matches('/').to_owned(), token: None }
+        Self {
+            client,
+            base: base.trim_end_matches('/').to_owned(),
+            token: None,
+        }
     }
 
     /// The same client with a bearer token.
     #[must_use]
     pub fn with_token(&self, token: &str) -> Self {
-        Self { token: Some(token.to_owned()), ..self.clone() }
+        Self {
+            token: Some(token.to_owned()),
+            ..self.clone()
+        }
     }
 
     /// GET.
@@ -60,8 +67,19 @@ impl Http {
     }
 
     /// POST of any bytes, also of those that are no JSON.
-    pub async fn post(&self, path: &str, content_type: &str, body: impl Into<Bytes>) -> Result<Response> {
-        self.call(Method::POST, path, &[("content-type", content_type)], body.into()).await
+    pub async fn post(
+        &self,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> Result<Response> {
+        self.call(
+            Method::POST,
+            path,
+            &[("content-type", content_type)],
+            body.into(),
+        )
+        .await
     }
 
     /// Any call.
@@ -85,7 +103,11 @@ impl Http {
             let response = self.client.request(request).await?;
             let (parts, body) = response.into_parts();
             let body = body.collect().await?.to_bytes();
-            anyhow::Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
+            anyhow::Ok(Response {
+                status: parts.status.as_u16(),
+                headers: parts.headers,
+                body,
+            })
         };
         tokio::time::timeout(CALL_TIMEOUT, answer)
             .await
@@ -98,7 +120,8 @@ impl Http {
 impl Response {
     /// The body as JSON.
     pub fn json(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).with_context(|| format!("no JSON in {}: {}", self.status, self.text()))
+        serde_json::from_slice(&self.body)
+            .with_context(|| format!("no JSON in {}: {}", self.status, self.text()))
     }
 
     /// The body as text.

@@ -116,12 +116,16 @@ struct Reader {
 impl Reader {
     async fn follow(&mut self, client: &redis::Client) -> Result<()> {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(RESPONSE_TIMEOUT));
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
         lock(&self.seen).connections += 1;
         self.read_state(&mut connection).await?;
         self.read_stream(&mut connection).await?;
         let mut wakes = client.get_async_pubsub().await?;
-        wakes.subscribe(format!("sunward:{{{}}}:wake", self.federation)).await?;
+        wakes
+            .subscribe(format!("sunward:{{{}}}:wake", self.federation))
+            .await?;
         let mut wakes = wakes.into_on_message();
         loop {
             self.read_stream(&mut connection).await?;
@@ -137,7 +141,10 @@ impl Reader {
     async fn read_state(&self, connection: &mut MultiplexedConnection) -> Result<()> {
         for site in &self.sites {
             let key = format!("sunward:{{{}}}:site:{site}", self.federation);
-            let state: HashMap<String, String> = redis::cmd("HGETALL").arg(key).query_async(connection).await?;
+            let state: HashMap<String, String> = redis::cmd("HGETALL")
+                .arg(key)
+                .query_async(connection)
+                .await?;
             lock(&self.seen).sites.insert(site.clone(), state);
         }
         Ok(())
@@ -147,9 +154,17 @@ impl Reader {
         let key = format!("sunward:{{{}}}:events", self.federation);
         loop {
             let mut read = redis::cmd("XREAD");
-            read.arg("COUNT").arg(READ_COUNT).arg("STREAMS").arg(&key).arg(&self.position);
+            read.arg("COUNT")
+                .arg(READ_COUNT)
+                .arg("STREAMS")
+                .arg(&key)
+                .arg(&self.position);
             let reply: Option<StreamReadReply> = read.query_async(connection).await?;
-            let entries: Vec<_> = reply.into_iter().flat_map(|reply| reply.keys).flat_map(|key| key.ids).collect();
+            let entries: Vec<_> = reply
+                .into_iter()
+                .flat_map(|reply| reply.keys)
+                .flat_map(|key| key.ids)
+                .collect();
             if entries.is_empty() {
                 return Ok(());
             }
@@ -157,7 +172,9 @@ impl Reader {
             for entry in entries {
                 match envelope(&entry.id, &entry.map) {
                     Ok(envelope) => seen.envelopes.push(envelope),
-                    Err(error) => seen.unreadable.push((entry.id.clone(), format!("{error:#}"))),
+                    Err(error) => seen
+                        .unreadable
+                        .push((entry.id.clone(), format!("{error:#}"))),
                 }
                 self.position = entry.id;
             }
@@ -172,7 +189,10 @@ fn envelope(entry: &str, fields: &HashMap<String, redis::Value>) -> Result<Envel
         let text: String = redis::from_redis_value(value.clone())?;
         texts.insert(name.as_str(), text);
     }
-    let whole = texts.values().filter_map(|text| serde_json::from_str::<Value>(text).ok()).find(Value::is_object);
+    let whole = texts
+        .values()
+        .filter_map(|text| serde_json::from_str::<Value>(text).ok())
+        .find(Value::is_object);
     let body = match whole {
         Some(body) if !texts.contains_key("kind") => body,
         _ => serde_json::to_value(&texts)?,

@@ -40,7 +40,9 @@ impl Metrics {
 
     /// The value of the one sample with exactly these labels, in any order.
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-        self.matching(name, labels).find(|sample| sample.labels.len() == labels.len()).map(|sample| sample.value)
+        self.matching(name, labels)
+            .find(|sample| sample.labels.len() == labels.len())
+            .map(|sample| sample.value)
     }
 
     /// The sum over all samples that have at least these labels; 0 when there is none.
@@ -49,16 +51,25 @@ impl Metrics {
     }
 
     /// All samples that have at least these labels.
-    pub fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&'a str, &'a str)]) -> impl Iterator<Item = &'a Sample> {
+    pub fn matching<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&'a str, &'a str)],
+    ) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| {
             sample.name == name
-                && labels.iter().all(|(key, value)| sample.labels.get(*key).is_some_and(|have| have == value))
+                && labels
+                    .iter()
+                    .all(|(key, value)| sample.labels.get(*key).is_some_and(|have| have == value))
         })
     }
 
     /// Every sample under one text, `name{a="1",b="2"}` with the labels in order.
     pub fn to_map(&self) -> BTreeMap<String, f64> {
-        self.samples.iter().map(|sample| (sample.to_string(), sample.value)).collect()
+        self.samples
+            .iter()
+            .map(|sample| (sample.to_string(), sample.value))
+            .collect()
     }
 
     /// Every sample, as it came.
@@ -86,8 +97,14 @@ fn sample(line: &str) -> Result<Sample> {
     };
     let value = rest.split_whitespace().next().context("no value")?;
     // Rust reads the format's `+Inf`, `-Inf` and `NaN` as well.
-    let value = value.parse().with_context(|| format!("{value} is no number"))?;
-    Ok(Sample { name: name.to_owned(), labels, value })
+    let value = value
+        .parse()
+        .with_context(|| format!("{value} is no number"))?;
+    Ok(Sample {
+        name: name.to_owned(),
+        labels,
+        value,
+    })
 }
 
 /// Reads up to the closing brace; returns the labels and what follows.
@@ -128,10 +145,16 @@ mod tests {
                     c_bucket{le=\"+Inf\"} +Inf\nb{y=\"z\",x=\"1\",} 1e3\n";
         let metrics = Metrics::parse(text).unwrap();
         assert_eq!(metrics.get("a_total", &[]), Some(3.0));
-        assert_eq!(metrics.get("b", &[("y", "a,\"}\n\\"), ("x", "1")]), Some(2.5));
+        assert_eq!(
+            metrics.get("b", &[("y", "a,\"}\n\\"), ("x", "1")]),
+            Some(2.5)
+        );
         assert_eq!(metrics.get("b", &[("x", "1")]), None);
         assert_eq!(metrics.sum("b", &[("x", "1")]), 1002.5);
-        assert_eq!(metrics.get("c_bucket", &[("le", "+Inf")]), Some(f64::INFINITY));
+        assert_eq!(
+            metrics.get("c_bucket", &[("le", "+Inf")]),
+            Some(f64::INFINITY)
+        );
         assert_eq!(metrics.to_map()["b{x=\"1\",y=\"z\"}"], 1000.0);
     }
 

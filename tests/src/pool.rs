@@ -26,25 +26,53 @@ pub struct Pool {
 /// Creates (or completes) a namespace with a Cluster of the same name, whose infrastructure is provisioned and whose control
 /// plane is initialised (set by hand; the child cluster is the same API server), and in it a MachineDeployment with 0 replicas.
 /// Called again with another name, it adds a MachineDeployment.
-pub async fn create(kubernetes: &Kubernetes, client: &Client, namespace: &str, machine_deployment: &str) -> Result<Pool> {
+pub async fn create(
+    kubernetes: &Kubernetes,
+    client: &Client,
+    namespace: &str,
+    machine_deployment: &str,
+) -> Result<Pool> {
     let version = kubernetes.cluster_api_version();
-    apply(client, &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await?;
+    apply(
+        client,
+        &json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+    )
+    .await?;
     for object in cluster(namespace, version) {
         apply(client, &object).await?;
     }
-    apply(client, &kubeconfig_secret(namespace, &kubernetes.kubeconfig_text())).await?;
+    apply(
+        client,
+        &kubeconfig_secret(namespace, &kubernetes.kubeconfig_text()),
+    )
+    .await?;
     for object in templates(namespace, machine_deployment) {
         apply(client, &object).await?;
     }
-    apply(client, &self::machine_deployment(namespace, namespace, machine_deployment, version)).await?;
-    Ok(Pool { namespace: namespace.to_owned(), machine_deployment: machine_deployment.to_owned(), version })
+    apply(
+        client,
+        &self::machine_deployment(namespace, namespace, machine_deployment, version),
+    )
+    .await?;
+    Ok(Pool {
+        namespace: namespace.to_owned(),
+        machine_deployment: machine_deployment.to_owned(),
+        version,
+    })
 }
 
 impl Pool {
     /// The MachineDeployment as it is now.
     pub async fn get(&self, client: &Client) -> Result<Value> {
-        let api = api(client, &self.namespace, &self.api_version(), "MachineDeployment");
-        Ok(serde_json::to_value(api.get(&self.machine_deployment).await?)?)
+        let api = api(
+            client,
+            &self.namespace,
+            &self.api_version(),
+            "MachineDeployment",
+        );
+        Ok(serde_json::to_value(
+            api.get(&self.machine_deployment).await?,
+        )?)
     }
 
     /// `spec.replicas` now.
@@ -57,23 +85,39 @@ impl Pool {
 
     /// `status.readyReplicas` now; 0 while it is absent.
     pub async fn ready_replicas(&self, client: &Client) -> Result<i64> {
-        Ok(self.get(client).await?["status"]["readyReplicas"].as_i64().unwrap_or_default())
+        Ok(self.get(client).await?["status"]["readyReplicas"]
+            .as_i64()
+            .unwrap_or_default())
     }
 
     /// Sets `spec.replicas` through the scale subresource, as someone else than sunward would.
     pub async fn scale(&self, client: &Client, replicas: u32) -> Result<()> {
-        let api = api(client, &self.namespace, &self.api_version(), "MachineDeployment");
+        let api = api(
+            client,
+            &self.namespace,
+            &self.api_version(),
+            "MachineDeployment",
+        );
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        api.patch_scale(&self.machine_deployment, &PatchParams::default(), &patch).await?;
+        api.patch_scale(&self.machine_deployment, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 
     /// The Machines of the pool, in no order.
     pub async fn machines(&self, client: &Client) -> Result<Vec<Value>> {
         let api = api(client, &self.namespace, &self.api_version(), "Machine");
-        let label = format!("cluster.x-k8s.io/deployment-name={}", self.machine_deployment);
-        let machines = api.list(&kube::api::ListParams::default().labels(&label)).await?;
-        machines.into_iter().map(|machine| Ok(serde_json::to_value(machine)?)).collect()
+        let label = format!(
+            "cluster.x-k8s.io/deployment-name={}",
+            self.machine_deployment
+        );
+        let machines = api
+            .list(&kube::api::ListParams::default().labels(&label))
+            .await?;
+        machines
+            .into_iter()
+            .map(|machine| Ok(serde_json::to_value(machine)?))
+            .collect()
     }
 
     /// `cluster.x-k8s.io/<version>`.
@@ -152,7 +196,8 @@ fn templates(namespace: &str, name: &str) -> Vec<Value> {
 
 /// A MachineDeployment with 0 replicas. What the webhook would default is written out, so that it is whole without one.
 pub fn machine_deployment(namespace: &str, cluster: &str, name: &str, version: &str) -> Value {
-    let labels = json!({"cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/deployment-name": name});
+    let labels =
+        json!({"cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/deployment-name": name});
     json!({
         "apiVersion": format!("cluster.x-k8s.io/{version}"), "kind": "MachineDeployment",
         "metadata": {

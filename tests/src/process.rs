@@ -49,13 +49,18 @@ impl Process {
 
     /// Adds arguments.
     pub fn args(&mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> &mut Self {
-        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self.arguments.extend(
+            arguments
+                .into_iter()
+                .map(|argument| argument.as_ref().to_owned()),
+        );
         self
     }
 
     /// Sets a variable of its environment; the rest is inherited.
     pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
-        self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self.environment
+            .push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
@@ -99,9 +104,12 @@ impl Process {
 
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.pid().with_context(|| format!("{} does not run", self.name))?;
+        let pid = self
+            .pid()
+            .with_context(|| format!("{} does not run", self.name))?;
         let pid = rustix::process::Pid::from_raw(pid as i32).context("a process id is never 0")?;
-        rustix::process::kill_process(pid, signal).with_context(|| format!("sending {signal:?} to {}", self.name))
+        rustix::process::kill_process(pid, signal)
+            .with_context(|| format!("sending {signal:?} to {}", self.name))
     }
 
     /// SIGKILL, and waits until the process is gone. Nothing happens when none runs.
@@ -128,7 +136,10 @@ impl Process {
     /// When it still runs after `deadline`.
     pub async fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
         let what = format!("{} to end", self.name);
-        let status = wait::try_until(deadline, &what, async || self.exited().context("it still runs")).await?;
+        let status = wait::try_until(deadline, &what, async || {
+            self.exited().context("it still runs")
+        })
+        .await?;
         self.child = None;
         Ok(status)
     }
@@ -167,7 +178,11 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let note = format!("---- log of {}, its end ----\n{}\n", self.name, self.log_tail());
+            let note = format!(
+                "---- log of {}, its end ----\n{}\n",
+                self.name,
+                self.log_tail()
+            );
             let _ = std::io::stderr().write_all(note.as_bytes());
         }
     }

@@ -12,7 +12,11 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// `what`, the deadline and the last error of the probe, when it did not answer `Ok` within `deadline`.
-pub async fn try_until<T>(deadline: Duration, what: &str, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+pub async fn try_until<T>(
+    deadline: Duration,
+    what: &str,
+    mut probe: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
     let start = Instant::now();
     let mut pause = PAUSE_FIRST;
     let mut last = anyhow!("the first probe did not return");
@@ -50,7 +54,10 @@ pub async fn holds(span: Duration, what: &str, mut probe: impl AsyncFnMut() -> R
     let start = Instant::now();
     while start.elapsed() < span {
         if let Err(error) = probe().await {
-            panic!("{what} no longer held after {:?}: {error:#}", start.elapsed());
+            panic!(
+                "{what} no longer held after {:?}: {error:#}",
+                start.elapsed()
+            );
         }
         tokio::time::sleep(PAUSE_MAX).await;
     }

@@ -17,7 +17,10 @@ use sunward_tests::wait::until;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn with(cluster_api: ClusterApi) -> KubernetesOptions {
-    KubernetesOptions { cluster_api, ..KubernetesOptions::default() }
+    KubernetesOptions {
+        cluster_api,
+        ..KubernetesOptions::default()
+    }
 }
 
 /// The core manager turns replicas into Machines, the hosts make them ready, and back to 0.
@@ -28,8 +31,12 @@ async fn machines_follow_replicas_with_the_real_manager() {
     }
     let kubernetes = Kubernetes::start(with(ClusterApi::Manager)).await.unwrap();
     let client = kubernetes.client().await.unwrap();
-    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a").await.unwrap();
-    let other = pool::create(&kubernetes, &client, "gpu", "ercot-a").await.unwrap();
+    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a")
+        .await
+        .unwrap();
+    let other = pool::create(&kubernetes, &client, "gpu", "ercot-a")
+        .await
+        .unwrap();
     let _hosts = Hosts::start(client.clone(), "gpu", Duration::from_millis(500));
 
     pool.scale(&client, 2).await.unwrap();
@@ -41,7 +48,11 @@ async fn machines_follow_replicas_with_the_real_manager() {
     .await;
     until(DEADLINE, "two ready workers", async || {
         let ready = pool.ready_replicas(&client).await?;
-        ensure!(ready == 2, "{ready} are ready: {}", pool.get(&client).await?["status"]);
+        ensure!(
+            ready == 2,
+            "{ready} are ready: {}",
+            pool.get(&client).await?["status"]
+        );
         Ok(())
     })
     .await;
@@ -50,8 +61,15 @@ async fn machines_follow_replicas_with_the_real_manager() {
     until(DEADLINE, "no Machine and no Node", async || {
         let machines = pool.machines(&client).await?.len();
         let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(client.clone());
-        let nodes = nodes.list(&kube::api::ListParams::default()).await?.items.len();
-        ensure!(machines == 0 && nodes == 0, "{machines} Machines, {nodes} Nodes");
+        let nodes = nodes
+            .list(&kube::api::ListParams::default())
+            .await?
+            .items
+            .len();
+        ensure!(
+            machines == 0 && nodes == 0,
+            "{machines} Machines, {nodes} Nodes"
+        );
         Ok(())
     })
     .await;
@@ -72,19 +90,40 @@ async fn the_webhooks_convert_and_refuse() {
     }
     let kubernetes = Kubernetes::start(with(ClusterApi::Manager)).await.unwrap();
     let client = kubernetes.client().await.unwrap();
-    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a").await.unwrap();
+    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a")
+        .await
+        .unwrap();
     assert_eq!(pool.version, "v1beta2");
 
-    let old = api(&client, "gpu", "cluster.x-k8s.io/v1beta1", "MachineDeployment").get("caiso-a").await.unwrap();
+    let old = api(
+        &client,
+        "gpu",
+        "cluster.x-k8s.io/v1beta1",
+        "MachineDeployment",
+    )
+    .get("caiso-a")
+    .await
+    .unwrap();
     let reference = &old.data["spec"]["template"]["spec"]["infrastructureRef"];
     // v1beta1 names a version in a reference, v1beta2 does not.
-    assert_eq!(reference["apiVersion"], "infrastructure.cluster.x-k8s.io/v1beta2", "{reference}");
+    assert_eq!(
+        reference["apiVersion"], "infrastructure.cluster.x-k8s.io/v1beta2",
+        "{reference}"
+    );
     assert!(reference["apiGroup"].is_null(), "{reference}");
 
     let bad = json!({"spec": {"selector": {"matchLabels": {"another": "label"}}}});
-    let deployments = api(&client, "gpu", "cluster.x-k8s.io/v1beta2", "MachineDeployment");
+    let deployments = api(
+        &client,
+        "gpu",
+        "cluster.x-k8s.io/v1beta2",
+        "MachineDeployment",
+    );
     let patch = kube::api::Patch::Merge(bad);
-    let error = deployments.patch("caiso-a", &kube::api::PatchParams::default(), &patch).await.unwrap_err();
+    let error = deployments
+        .patch("caiso-a", &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("admission webhook"), "{error}");
 }
 
@@ -94,9 +133,13 @@ async fn an_api_server_restart_loses_nothing() {
     if skip_without(CLUSTER_API_CRDS) {
         return;
     }
-    let mut kubernetes = Kubernetes::start(with(ClusterApi::CrdsOnly(vec!["v1beta2"]))).await.unwrap();
+    let mut kubernetes = Kubernetes::start(with(ClusterApi::CrdsOnly(vec!["v1beta2"])))
+        .await
+        .unwrap();
     let client = kubernetes.client().await.unwrap();
-    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a").await.unwrap();
+    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a")
+        .await
+        .unwrap();
     let _ready = ReadyReplicas::start(client.clone(), &pool, Duration::from_millis(200));
     for replicas in [3, 1] {
         pool.scale(&client, replicas).await.unwrap();
@@ -108,7 +151,10 @@ async fn an_api_server_restart_loses_nothing() {
     assert_eq!(kubernetes.url(), url);
 
     // The same client, on a new connection.
-    assert_eq!(until(DEADLINE, "an answer", async || pool.replicas(&client).await).await, 1);
+    assert_eq!(
+        until(DEADLINE, "an answer", async || pool.replicas(&client).await).await,
+        1
+    );
     pool.scale(&client, 4).await.unwrap();
     until(DEADLINE, "four ready workers", async || {
         let ready = pool.ready_replicas(&client).await?;
@@ -117,7 +163,13 @@ async fn an_api_server_restart_loses_nothing() {
     })
     .await;
     let moves = kubernetes.moves("gpu", "caiso-a").await.unwrap();
-    assert_eq!(moves.iter().filter_map(|each| each.replicas).collect::<Vec<_>>(), [0, 3, 1, 4]);
+    assert_eq!(
+        moves
+            .iter()
+            .filter_map(|each| each.replicas)
+            .collect::<Vec<_>>(),
+        [0, 3, 1, 4]
+    );
     assert!(moves[1].generation > moves[0].generation, "{moves:?}");
 }
 
@@ -127,11 +179,25 @@ async fn the_old_version_alone_can_be_served() {
     if skip_without(CLUSTER_API_CRDS) {
         return;
     }
-    let kubernetes = Kubernetes::start(with(ClusterApi::CrdsOnly(vec!["v1beta1"]))).await.unwrap();
+    let kubernetes = Kubernetes::start(with(ClusterApi::CrdsOnly(vec!["v1beta1"])))
+        .await
+        .unwrap();
     let client = kubernetes.client().await.unwrap();
-    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a").await.unwrap();
+    let pool = pool::create(&kubernetes, &client, "gpu", "caiso-a")
+        .await
+        .unwrap();
     assert_eq!(pool.version, "v1beta1");
-    assert!(api(&client, "gpu", "cluster.x-k8s.io/v1beta2", "MachineDeployment").get("caiso-a").await.is_err());
+    assert!(
+        api(
+            &client,
+            "gpu",
+            "cluster.x-k8s.io/v1beta2",
+            "MachineDeployment"
+        )
+        .get("caiso-a")
+        .await
+        .is_err()
+    );
     let _ready = ReadyReplicas::start(client.clone(), &pool, Duration::ZERO);
     pool.scale(&client, 2).await.unwrap();
     until(DEADLINE, "two ready workers", async || {
@@ -148,7 +214,12 @@ async fn a_member_misses_nothing_over_a_redis_kill() {
     if skip_without(&[Server::Redis]) {
         return;
     }
-    let mut redis = Redis::start(RedisOptions { appendonly: true, ..RedisOptions::default() }).await.unwrap();
+    let mut redis = Redis::start(RedisOptions {
+        appendonly: true,
+        ..RedisOptions::default()
+    })
+    .await
+    .unwrap();
     let member = Member::start(&redis.url(), "job", &["caiso"]).unwrap();
     publish(&redis, 1..=100).await;
     until(DEADLINE, "the first half", async || seen_all(&member, 100)).await;
@@ -169,10 +240,26 @@ async fn a_member_misses_nothing_over_a_redis_kill() {
     let seen = member.stop().await;
     let sequence: Vec<u64> = seen.envelopes.iter().map(|envelope| envelope.seq).collect();
     assert_eq!(sequence, (1..=210).collect::<Vec<_>>());
-    assert!(seen.envelopes.iter().all(|envelope| envelope.term == 7 && envelope.kind == "site.ready"));
-    assert_eq!(seen.envelopes.iter().map(|envelope| &envelope.id).collect::<BTreeSet<_>>().len(), 210);
+    assert!(
+        seen.envelopes
+            .iter()
+            .all(|envelope| envelope.term == 7 && envelope.kind == "site.ready")
+    );
+    assert_eq!(
+        seen.envelopes
+            .iter()
+            .map(|envelope| &envelope.id)
+            .collect::<BTreeSet<_>>()
+            .len(),
+        210
+    );
     assert_eq!(seen.unreadable, []);
-    assert!(seen.wakes > 0 && seen.connections >= 3, "{} wakes, {} connections", seen.wakes, seen.connections);
+    assert!(
+        seen.wakes > 0 && seen.connections >= 3,
+        "{} wakes, {} connections",
+        seen.wakes,
+        seen.connections
+    );
     until(DEADLINE, "nothing", async || Ok(())).await;
     assert_eq!(seen.sites["caiso"]["last_seq"], "210");
 }
@@ -187,8 +274,11 @@ async fn a_redis_without_a_file_begins_empty() {
     publish(&redis, 1..=3).await;
     redis.stop().await.unwrap();
     redis.restart().await.unwrap();
-    let length: u64 =
-        redis::cmd("XLEN").arg("sunward:{job}:events").query_async(&mut redis.connection().await.unwrap()).await.unwrap();
+    let length: u64 = redis::cmd("XLEN")
+        .arg("sunward:{job}:events")
+        .query_async(&mut redis.connection().await.unwrap())
+        .await
+        .unwrap();
     assert_eq!(length, 0);
 }
 

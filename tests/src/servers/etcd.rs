@@ -62,7 +62,9 @@ pub(super) fn moves(history: &[Revision]) -> Vec<Move> {
         moves.push(Move {
             resource_version: revision.resource_version,
             replicas,
-            generation: object["metadata"]["generation"].as_i64().unwrap_or_default(),
+            generation: object["metadata"]["generation"]
+                .as_i64()
+                .unwrap_or_default(),
             manager: replicas_manager(object),
         });
     }
@@ -83,16 +85,29 @@ fn replicas_manager(object: &Value) -> Option<String> {
 async fn read(etcd: &Http, key: &str, revision: i64) -> Result<Option<(Revision, i64)>> {
     let request = json!({"key": BASE64.encode(key), "revision": revision});
     let answer = etcd.post_json("/v3/kv/range", &request).await?.json()?;
-    anyhow::ensure!(answer["error"].is_null() && answer["code"].is_null(), "etcd: {answer}");
+    anyhow::ensure!(
+        answer["error"].is_null() && answer["code"].is_null(),
+        "etcd: {answer}"
+    );
     let found = &answer["kvs"][0];
     if found.is_null() {
         return Ok(None);
     }
     // The gateway writes 64 bit numbers as text.
     let number = |field: &str| {
-        found[field].as_str().and_then(|text| text.parse::<i64>().ok()).with_context(|| format!("no {field} in {found}"))
+        found[field]
+            .as_str()
+            .and_then(|text| text.parse::<i64>().ok())
+            .with_context(|| format!("no {field} in {found}"))
     };
     let bytes = BASE64.decode(found["value"].as_str().context("no value")?)?;
-    let object = serde_json::from_slice(&bytes).with_context(|| format!("{key} is not stored as JSON"))?;
-    Ok(Some((Revision { resource_version: number("mod_revision")?, object }, number("version")?)))
+    let object =
+        serde_json::from_slice(&bytes).with_context(|| format!("{key} is not stored as JSON"))?;
+    Ok(Some((
+        Revision {
+            resource_version: number("mod_revision")?,
+            object,
+        },
+        number("version")?,
+    )))
 }

@@ -128,14 +128,21 @@ impl Kubernetes {
     }
 
     async fn wait_etcd(&mut self) -> Result<()> {
-        let Self { etcd, etcd_http, .. } = self;
+        let Self {
+            etcd, etcd_http, ..
+        } = self;
         wait::try_until(READY_DEADLINE, "etcd to be healthy", async || {
             // An end is final; it is reported at once below.
             if etcd.exited().is_some() {
                 return Ok(());
             }
             let health = etcd_http.get("/health").await?;
-            ensure!(health.status == 200, "health: {} {}", health.status, health.text());
+            ensure!(
+                health.status == 200,
+                "health: {} {}",
+                health.status,
+                health.text()
+            );
             Ok(())
         })
         .await?;
@@ -146,10 +153,21 @@ impl Kubernetes {
         let program = Server::KubeControllerManager.required()?;
         let mut process = Process::new("kube-controller-manager", program, self.folder.path());
         let kubeconfig = self.kubeconfig().display().to_string();
-        let certificates = self.folder.path().join("controller-manager").display().to_string();
+        let certificates = self
+            .folder
+            .path()
+            .join("controller-manager")
+            .display()
+            .to_string();
         process.arg(format!("--kubeconfig={kubeconfig}"));
-        process.args(["--controllers=garbage-collector-controller,namespace-controller", "--leader-elect=false"]);
-        process.args(["--bind-address=127.0.0.1", &format!("--secure-port={}", free_port())]);
+        process.args([
+            "--controllers=garbage-collector-controller,namespace-controller",
+            "--leader-elect=false",
+        ]);
+        process.args([
+            "--bind-address=127.0.0.1",
+            &format!("--secure-port={}", free_port()),
+        ]);
         process.arg(format!("--cert-dir={certificates}"));
         process.spawn()?;
         self.controller_manager = Some(process);
@@ -160,7 +178,8 @@ impl Kubernetes {
     /// not retry: a case sees every error.
     pub async fn client(&self) -> Result<Client> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
         Ok(Client::try_from(config)?)
@@ -234,22 +253,32 @@ impl Kubernetes {
     /// webhooks answer.
     pub async fn restart_cluster_api_manager(&mut self) -> Result<()> {
         let client = self.client().await?;
-        let Some(manager) = &mut self.cluster_api_manager else { bail!("started without the manager") };
+        let Some(manager) = &mut self.cluster_api_manager else {
+            bail!("started without the manager")
+        };
         manager.spawn()?;
         cluster_api::wait_webhooks(&client, manager).await
     }
 
     /// Every version of a MachineDeployment that ever was, oldest first, as stored (v1beta2, or v1beta1 where only that is
     /// served). Read from etcd and so complete, whatever was down meanwhile. Reads one version per call: about 1 ms each.
-    pub async fn history(&self, namespace: &str, machine_deployment: &str) -> Result<Vec<Revision>> {
-        let key = format!("/registry/cluster.x-k8s.io/machinedeployments/{namespace}/{machine_deployment}");
+    pub async fn history(
+        &self,
+        namespace: &str,
+        machine_deployment: &str,
+    ) -> Result<Vec<Revision>> {
+        let key = format!(
+            "/registry/cluster.x-k8s.io/machinedeployments/{namespace}/{machine_deployment}"
+        );
         etcd::history(&self.etcd_http, &key).await
     }
 
     /// Every value that `spec.replicas` of a MachineDeployment ever had, oldest first, from [`history`](Self::history): two
     /// neighbours differ, and none is left out.
     pub async fn moves(&self, namespace: &str, machine_deployment: &str) -> Result<Vec<Move>> {
-        Ok(etcd::moves(&self.history(namespace, machine_deployment).await?))
+        Ok(etcd::moves(
+            &self.history(namespace, machine_deployment).await?,
+        ))
     }
 
     /// The cluster's folder: logs, certificates, data.
@@ -270,7 +299,13 @@ impl Kubernetes {
 
     /// A kubeconfig for the administrator, as Cluster API keeps one per workload cluster in a Secret.
     pub fn kubeconfig_text(&self) -> String {
-        kubeconfig(&self.url(), self.authority.pem(), "admin", Self::ADMIN_TOKEN).to_string()
+        kubeconfig(
+            &self.url(),
+            self.authority.pem(),
+            "admin",
+            Self::ADMIN_TOKEN,
+        )
+        .to_string()
     }
 }
 
@@ -292,20 +327,35 @@ fn etcd_process(folder: &Path, port: u16) -> Result<Process> {
     let peer = format!("http://127.0.0.1:{}", free_port());
     process.args(["--name=test", "--log-level=warn"]);
     process.arg(format!("--data-dir={}", folder.join("etcd").display()));
-    process.args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")]);
-    process.args([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")]);
+    process.args([
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+    ]);
+    process.args([
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+    ]);
     process.arg(format!("--initial-cluster=test={peer}"));
     // The machine does not lose power in a test.
     process.arg("--unsafe-no-fsync");
     Ok(process)
 }
 
-fn apiserver_process(folder: &Path, authority: &Authority, etcd_port: u16, port: u16) -> Result<Process> {
-    let Identity { certificate, key } = authority.serve_loopback(&folder.join("apiserver"), "kube-apiserver")?;
+fn apiserver_process(
+    folder: &Path,
+    authority: &Authority,
+    etcd_port: u16,
+    port: u16,
+) -> Result<Process> {
+    let Identity { certificate, key } =
+        authority.serve_loopback(&folder.join("apiserver"), "kube-apiserver")?;
     let accounts = signing_key(folder)?;
     let tokens = folder.join("tokens.csv");
-    let text =
-        format!("{},admin,1,\"system:masters\"\n{},sunward,2\n", Kubernetes::ADMIN_TOKEN, Kubernetes::USER_TOKEN);
+    let text = format!(
+        "{},admin,1,\"system:masters\"\n{},sunward,2\n",
+        Kubernetes::ADMIN_TOKEN,
+        Kubernetes::USER_TOKEN
+    );
     std::fs::write(&tokens, text)?;
     let mut process = Process::new("kube-apiserver", Server::KubeApiserver.required()?, folder);
     process.args([
@@ -314,8 +364,14 @@ fn apiserver_process(folder: &Path, authority: &Authority, etcd_port: u16, port:
         format!("--tls-cert-file={}", certificate.display()),
         format!("--tls-private-key-file={}", key.display()),
         format!("--token-auth-file={}", tokens.display()),
-        format!("--service-account-key-file={}", accounts.certificate.display()),
-        format!("--service-account-signing-key-file={}", accounts.key.display()),
+        format!(
+            "--service-account-key-file={}",
+            accounts.certificate.display()
+        ),
+        format!(
+            "--service-account-signing-key-file={}",
+            accounts.key.display()
+        ),
         format!("--cert-dir={}", folder.join("apiserver").display()),
     ]);
     process.args([
@@ -338,7 +394,12 @@ pub fn kind(api_version: &str, kind: &str) -> ApiResource {
 }
 
 /// The objects of one kind in one namespace.
-pub fn api(client: &Client, namespace: &str, api_version: &str, kind_name: &str) -> Api<DynamicObject> {
+pub fn api(
+    client: &Client,
+    namespace: &str,
+    api_version: &str,
+    kind_name: &str,
+) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &kind(api_version, kind_name))
 }
 
@@ -356,10 +417,15 @@ pub async fn apply(client: &Client, object: &Value) -> Result<DynamicObject> {
     };
     let params = PatchParams::apply(FIELD_MANAGER).force();
     let what = || format!("applying {kind_name} {name}");
-    let applied = api.patch(&name, &params, &Patch::Apply(object)).await.with_context(what)?;
+    let applied = api
+        .patch(&name, &params, &Patch::Apply(object))
+        .await
+        .with_context(what)?;
     if object["status"].is_null() {
         return Ok(applied);
     }
     let status = json!({"apiVersion": api_version, "kind": kind_name, "metadata": {"name": name}, "status": object["status"]});
-    api.patch_status(&name, &params, &Patch::Apply(&status)).await.with_context(what)
+    api.patch_status(&name, &params, &Patch::Apply(&status))
+        .await
+        .with_context(what)
 }

@@ -49,10 +49,30 @@ impl Redis {
             let dir = folder.path().display().to_string();
             let port_text = port.to_string();
             let appendonly = if options.appendonly { "yes" } else { "no" };
-            process.args(["--port", &port_text, "--bind", "127.0.0.1", "--dir", &dir, "--save", ""]);
-            process.args(["--daemonize", "no", "--appendonly", appendonly, "--appendfsync", "always"]);
+            process.args([
+                "--port",
+                &port_text,
+                "--bind",
+                "127.0.0.1",
+                "--dir",
+                &dir,
+                "--save",
+                "",
+            ]);
+            process.args([
+                "--daemonize",
+                "no",
+                "--appendonly",
+                appendonly,
+                "--appendfsync",
+                "always",
+            ]);
             process.args(&options.arguments);
-            let mut redis = Self { process, port, _folder: folder };
+            let mut redis = Self {
+                process,
+                port,
+                _folder: folder,
+            };
             match redis.restart().await {
                 Ok(()) => return Ok(redis),
                 Err(error) if attempt == START_ATTEMPTS_MAX => return Err(error),
@@ -73,9 +93,12 @@ impl Redis {
 
     /// A connection of its own, for the runtime of the case.
     pub async fn connection(&self) -> Result<MultiplexedConnection> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
+        let config =
+            AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(10)));
         let client = redis::Client::open(self.url())?;
-        Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+        Ok(client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?)
     }
 
     /// SIGKILL.
@@ -96,9 +119,16 @@ impl Redis {
         let pid = self.process.pid().context("it was just started")?;
         wait::try_until(READY_DEADLINE, "redis-server to answer", async || {
             let mut connection = client.get_multiplexed_async_connection().await?;
-            let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+            let info: String = redis::cmd("INFO")
+                .arg("server")
+                .query_async(&mut connection)
+                .await?;
             let field = format!("process_id:{pid}\r\n");
-            ensure!(info.contains(&field), "another redis-server answers on port {}", self.port);
+            ensure!(
+                info.contains(&field),
+                "another redis-server answers on port {}",
+                self.port
+            );
             let pong: String = redis::cmd("PING").query_async(&mut connection).await?;
             ensure!(pong == "PONG", "it answers {pong}");
             Ok(())
