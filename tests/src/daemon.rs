@@ -50,8 +50,8 @@ fn build() -> Result<PathBuf> {
         .args([
             "build",
             "--quiet",
-            "--package",
-            "sunward",
+            // The same choice of features as in a build of everything, so that nothing is compiled twice.
+            "--workspace",
             "--bin",
             "sunward",
             "--profile",

@@ -25,7 +25,7 @@ pub struct Pool {
 
 /// Creates (or completes) a namespace with a Cluster of the same name, whose infrastructure is provisioned and whose control
 /// plane is initialised (set by hand; the child cluster is the same API server), and in it a MachineDeployment with 0 replicas.
-/// Called again with another name, it adds a MachineDeployment.
+/// Called again with another name, it adds a MachineDeployment; with the same name, it sets that one back to 0 replicas.
 pub async fn create(
     kubernetes: &Kubernetes,
     client: &Client,

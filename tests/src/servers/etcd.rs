@@ -19,7 +19,8 @@ pub struct Revision {
     pub object: Value,
 }
 
-/// A change of `spec.replicas`.
+/// A change of `spec.replicas`. Who wrote it cannot be told from the object: the API server (1.36) notes the field manager of a
+/// custom resource's scale subresource at its first write only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// The version that brought it.
@@ -28,8 +29,6 @@ pub struct Move {
     pub replicas: Option<i64>,
     /// `metadata.generation` then.
     pub generation: i64,
-    /// The field manager that owns `spec.replicas` since, where the API server noted one.
-    pub manager: Option<String>,
 }
 
 /// Every version of the object under `key`, oldest first, back to its creation; empty when it is not there.
@@ -65,20 +64,9 @@ pub(super) fn moves(history: &[Revision]) -> Vec<Move> {
             generation: object["metadata"]["generation"]
                 .as_i64()
                 .unwrap_or_default(),
-            manager: replicas_manager(object),
         });
     }
     moves
-}
-
-/// Who owns `spec.replicas`. Several can only by server-side apply of the same value; the latest is taken.
-fn replicas_manager(object: &Value) -> Option<String> {
-    let entries = object["metadata"]["managedFields"].as_array()?;
-    let owner = entries
-        .iter()
-        .filter(|entry| !entry["fieldsV1"]["f:spec"]["f:replicas"].is_null())
-        .max_by_key(|entry| entry["time"].as_str())?;
-    Some(owner["manager"].as_str()?.to_owned())
 }
 
 /// The object at a revision (0: now) and etcd's count of its versions, through etcd's JSON gateway.
