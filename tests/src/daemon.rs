@@ -16,6 +16,8 @@ use crate::wait;
 
 const LISTENING_DEADLINE: Duration = Duration::from_secs(60);
 
+static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
+
 /// The binary: `SUNWARD_BIN`, or the one that Cargo builds beside this test, in the same profile. It is built first (once per
 /// test process), so that a case never runs an old one.
 ///
@@ -25,7 +27,6 @@ pub fn binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("SUNWARD_BIN").filter(|path| !path.is_empty()) {
         return Ok(path.into());
     }
-    static BUILT: OnceLock<std::result::Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}")));
     built.clone().map_err(anyhow::Error::msg)
 }
@@ -87,10 +88,10 @@ pub async fn run_command(
     command.stdin(std::process::Stdio::null());
     let output = tokio::time::timeout(deadline, command.output());
     let what = || format!("sunward {}", arguments.join(" "));
-    Ok(output
+    output
         .await
         .with_context(|| format!("{} still runs after {deadline:?}", what()))?
-        .with_context(what)?)
+        .with_context(what)
 }
 
 /// A running `sunward run`. It is killed when this is dropped.

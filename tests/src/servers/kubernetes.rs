@@ -2,6 +2,7 @@
 //! No kubelet and no scheduler: workers are played by [`crate::actors`].
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -10,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 
 use super::cluster_api;
 use super::etcd::{self, Move, Revision};
@@ -24,6 +26,9 @@ const START_ATTEMPTS_MAX: u32 = 5;
 const READY_DEADLINE: Duration = Duration::from_secs(120);
 /// The field manager of what the harness applies.
 const FIELD_MANAGER: &str = "sunward-tests";
+
+/// Weak, since nothing drops a static: its processes would outlive the tests.
+static SHARED: Mutex<Weak<Kubernetes>> = Mutex::const_new(Weak::new());
 
 /// How much of Cluster API is there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +62,7 @@ pub struct Kubernetes {
     controller_manager: Option<Process>,
     apiserver: Process,
     etcd: Process,
-    etcd_http: Http,
+    etcd_url: String,
     port: u16,
     authority: Authority,
     cluster_api: ClusterApi,
@@ -99,6 +104,22 @@ impl Kubernetes {
         Ok(kubernetes)
     }
 
+    /// A cluster with [`ClusterApi::Manager`] that cases of one file share while they overlap: it ends with the last of them.
+    /// For cases that kill nothing; each uses a namespace of its own.
+    pub async fn shared() -> Result<Arc<Self>> {
+        let mut shared = SHARED.lock().await;
+        if let Some(kubernetes) = shared.upgrade() {
+            return Ok(kubernetes);
+        }
+        let options = KubernetesOptions {
+            cluster_api: ClusterApi::Manager,
+            controller_manager: false,
+        };
+        let kubernetes = Arc::new(Self::start(options).await?);
+        *shared = Arc::downgrade(&kubernetes);
+        Ok(kubernetes)
+    }
+
     /// One try on fresh ports and folders.
     async fn start_apiserver() -> Result<Self> {
         let folder = TempDir::with_prefix("sunward-kubernetes-")?;
@@ -107,13 +128,13 @@ impl Kubernetes {
         let port = free_port();
         let etcd = etcd_process(folder.path(), etcd_port)?;
         let apiserver = apiserver_process(folder.path(), &authority, etcd_port, port)?;
-        let etcd_http = Http::new(&format!("http://127.0.0.1:{etcd_port}"));
+        let etcd_url = format!("http://127.0.0.1:{etcd_port}");
         let mut kubernetes = Self {
             cluster_api_manager: None,
             controller_manager: None,
             apiserver,
             etcd,
-            etcd_http,
+            etcd_url,
             port,
             authority,
             cluster_api: ClusterApi::Absent,
@@ -128,15 +149,14 @@ impl Kubernetes {
     }
 
     async fn wait_etcd(&mut self) -> Result<()> {
-        let Self {
-            etcd, etcd_http, ..
-        } = self;
+        let http = Http::new(&self.etcd_url);
+        let etcd = &mut self.etcd;
         wait::try_until(READY_DEADLINE, "etcd to be healthy", async || {
             // An end is final; it is reported at once below.
             if etcd.exited().is_some() {
                 return Ok(());
             }
-            let health = etcd_http.get("/health").await?;
+            let health = http.get("/health").await?;
             ensure!(
                 health.status == 200,
                 "health: {} {}",
@@ -270,7 +290,7 @@ impl Kubernetes {
         let key = format!(
             "/registry/cluster.x-k8s.io/machinedeployments/{namespace}/{machine_deployment}"
         );
-        etcd::history(&self.etcd_http, &key).await
+        etcd::history(&Http::new(&self.etcd_url), &key).await
     }
 
     /// Every value that `spec.replicas` of a MachineDeployment ever had, oldest first, from [`history`](Self::history): two
