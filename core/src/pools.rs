@@ -482,6 +482,7 @@ fn word(verdict: Verdict) -> &'static str {
         Reason::MissingHolding { .. } => "missing_holding",
         Reason::MissingReleased { .. } => "missing_released",
         Reason::MissingKept { .. } => "missing_kept",
+        Reason::BothHold => "both_hold",
         Reason::Undecidable => "undecidable",
     }
 }

@@ -5,6 +5,13 @@
 
 pub mod actuators;
 pub mod clock;
+pub mod config;
+pub mod dispatch;
 pub mod engine_handle;
+pub mod engine_loop;
+pub mod files;
+pub mod journal;
 pub mod metric_definitions;
 pub mod publish;
+pub mod readiness;
+pub mod writer;
