@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use sunward_core::action::{Action, Effects};
 use sunward_core::engine::Engine;
-use sunward_core::event::{Call, Event, Outcome, PoolObservation, Settled, Started};
+use sunward_core::event::{Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started};
 use sunward_core::signal::{Level, Quality, Scope, StreamKey};
 use sunward_core::time::{Span, Timestamp};
 use sunward_core::units::{Basis, Kind};
@@ -71,8 +71,8 @@ pub fn level(stream: &StreamKey, from: Timestamp, to: Timestamp, value: Option<f
     }
 }
 
-pub fn file(path: &str, text: &str) -> SourceFile {
-    SourceFile { path: path.to_owned(), text: text.to_owned() }
+pub fn file(path: &str, text: &str) -> PackedFile {
+    PackedFile::pack(&SourceFile { path: path.to_owned(), text: text.to_owned() })
 }
 
 /// A pool at its home.

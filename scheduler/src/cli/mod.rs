@@ -7,7 +7,6 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod output;
 mod replay;
-mod run;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -36,8 +35,6 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The daemon; without --config, simulated workers and a journal in ./sunward-data.
-    Run(run::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
     /// Shell completions on standard output, for example: sunward completions bash
@@ -69,7 +66,6 @@ impl Output {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        Command::Run(args) => run::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Completions { shell } => {
             completions(shell);
