@@ -260,6 +260,12 @@ impl RedisSink {
     }
 
     fn append_call(&self, pipeline: &mut Pipeline, envelope: &Envelope, after: Cursor) {
+        // A stream that has reached the envelope's position already can't end before it.
+        let must_end_with = if after < Cursor::of(envelope) {
+            entry_id(after)
+        } else {
+            "nowhere".to_owned()
+        };
         let (state, desired) = state_of(envelope.kind);
         let deadline = envelope
             .deadline
@@ -272,7 +278,7 @@ impl RedisSink {
             .arg(site_key(&envelope.federation, &envelope.site))
             .arg(wake_channel(&envelope.federation))
             .arg(entry_id(Cursor::of(envelope)))
-            .arg(entry_id(after))
+            .arg(must_end_with)
             .arg(STREAM_ENTRIES_MAX)
             .arg(envelope.id.as_ref())
             .arg(to_json(envelope))
@@ -309,26 +315,33 @@ impl RedisSink {
                 Value::Int(_) => {
                     link.ends.insert(federation.clone(), Cursor::of(envelope));
                 }
-                other => return Err(self.mismatch(link, federation, after, &other)),
+                other => {
+                    let at = Some(Cursor::of(envelope));
+                    return Err(self.mismatch(link, federation, after, at, &other));
+                }
             }
         }
         Ok(())
     }
 
     /// The stream did not end where it was left: someone else wrote there, or it was cut.
+    /// `at` is the position that was to be written, if one was.
     fn mismatch(
         &self,
         link: &mut Link,
         federation: &Arc<str>,
         left_at: Cursor,
+        at: Option<Cursor>,
         answer: &Value,
     ) -> SinkError {
         link.ends.remove(federation);
         match position_of(answer) {
             None => self.strange(federation, answer),
-            Some(end) if end > left_at => SinkError::Fenced(stream_end(federation, end)),
+            Some(end) if end > left_at || at.is_some_and(|at| end >= at) => {
+                SinkError::Fenced(stream_end(federation, end))
+            }
             Some(end) => self.unavailable(
-                "publishing",
+                "writing",
                 format!(
                     "the stream of federation {federation} ends at {}, and was left at {}: \
                      the server lost data",
@@ -401,7 +414,9 @@ impl EventSink for RedisSink {
         for answer in self.send(&mut link, doing, &mut pipeline).await? {
             match answer.map_err(|error| self.unavailable(doing, error))? {
                 Value::Int(_) => {}
-                other => return Err(self.mismatch(&mut link, federation, end, &other)),
+                other => {
+                    return Err(self.mismatch(&mut link, federation, end, None, &other));
+                }
             }
         }
         Ok(())
