@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use sunward_policies::{
@@ -310,6 +312,17 @@ fn other_documents_can_be_read_with_the_same_diagnostics() {
 }
 
 #[test]
+fn a_fleet_of_ten_thousand_pools_is_not_too_large_to_read() {
+    let text = (0..10_000).fold("pools:\n".to_owned(), |mut text, index| {
+        writeln!(text, "- {{name: p{index}, a: 1, b: 2, c: 3, d: 4, e: 5, f: 6, g: 7, h: 8, i: 9, j: 10, k: 11, l: 12}}").unwrap();
+        text
+    });
+    let fleet =
+        read_yaml::<BTreeMap<String, Vec<BTreeMap<String, String>>>>("fleet.yaml", &text).unwrap();
+    assert_eq!(fleet["pools"].len(), 10_000);
+}
+
+#[test]
 fn hostile_nesting_is_refused_not_fatal() {
     for (open, close) in [("[", "]"), ("{a: ", "}")] {
         let text = format!(
@@ -399,6 +412,15 @@ fn the_winner_is_the_one_that_the_rules_name() {
     }
 }
 
+static FOUR: LazyLock<[Policy; 4]> = LazyLock::new(|| {
+    [
+        policy("a", 1, false),
+        policy("b", 1, false),
+        policy("z", 2, false),
+        policy("s", 9, true),
+    ]
+});
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -406,7 +428,7 @@ proptest! {
     fn the_order_of_the_candidates_does_not_matter(
         picks in prop::collection::vec((0..4_usize, 0..2_usize, 0..4_usize), 1..8), turn in 0..8_usize,
     ) {
-        let policies = [policy("a", 1, false), policy("b", 1, false), policy("z", 2, false), policy("s", 9, true)];
+        let policies = &*FOUR;
         let verdicts = [None, Some(verdict(Intent::Activate)), Some(verdict(Intent::Hold)), Some(verdict(Intent::Release))];
         let mut candidates: Vec<Candidate<'_>> = picks
             .iter()

@@ -550,21 +550,24 @@ proptest! {
         rule in any_rule(), changes in any_changes(), latched: bool,
     ) {
         let mut memory = Memory::new(latched);
-        let mut resting_since: Option<Timestamp> = (!latched).then(|| minute(changes[0].0));
+        let mut was_released = !latched;
+        // Since when the condition has not been known to be false.
+        let mut true_since: Option<Timestamp> = None;
         let mut wrong = None;
         walk(&rule, &mut memory, &changes, &[], 500, |now, verdict| {
-            if verdict.intent == Intent::Activate {
-                let values = changes.iter().rev().find(|change| minute(change.0) <= now).unwrap().1.map(reading);
-                let facts = Facts { now, readings: &values, pool: POOL };
-                if let Some(since) = resting_since.take() {
-                    let known = rule.activate.when.evaluate(&facts) == Some(true);
-                    if !known || now - since < rule.activate.held_for {
-                        wrong = Some((now, since));
-                    }
-                }
-            } else if verdict.intent == Intent::Release && resting_since.is_none() {
-                resting_since = Some(now);
+            let values = changes.iter().rev().find(|change| minute(change.0) <= now).unwrap().1.map(reading);
+            let holds = rule.activate.when.evaluate(&Facts { now, readings: &values, pool: POOL });
+            match holds {
+                Some(false) => true_since = None,
+                Some(true) => true_since = true_since.or(Some(now)),
+                None => {}
             }
+            let risen = was_released && verdict.intent == Intent::Activate;
+            let held = true_since.is_some_and(|since| now - since >= rule.activate.held_for);
+            if risen && !(holds == Some(true) && held) {
+                wrong = Some((now, true_since));
+            }
+            was_released = verdict.intent == Intent::Release || (was_released && !risen);
         });
         prop_assert_eq!(wrong, None);
     }
