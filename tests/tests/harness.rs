@@ -281,6 +281,20 @@ async fn a_redis_without_a_file_begins_empty() {
     assert_eq!(length, 0);
 }
 
+/// A case that panics leaves no server behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_ends_the_servers() {
+    if skip_without(&[Server::Redis]) {
+        return;
+    }
+    let redis = Redis::start(RedisOptions::default()).await.unwrap();
+    let (pid, port) = (redis.pid().unwrap(), redis.port());
+    let case = tokio::spawn(async move { panic!("as a case that fails with {redis:?}") });
+    assert!(case.await.unwrap_err().is_panic());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+}
+
 fn seen_all(member: &Member, count: usize) -> anyhow::Result<()> {
     let seen = member.seen().envelopes.len();
     ensure!(seen == count, "{seen} of {count} seen");
