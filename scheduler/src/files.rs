@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::counter;
-use sunward_core::event::Event;
+use sunward_core::event::{Event, PackedFile};
 use sunward_core::fleet::{Fleet, check};
 use sunward_policies::diagnostic::{Diagnostic, Severity};
 use sunward_policies::document::{POLICY_FILES_MAX, SourceFile};
@@ -21,8 +21,8 @@ use crate::engine_handle::EngineHandle;
 use crate::metric_definitions as names;
 use crate::readiness::Readiness;
 
-/// All policy files together, in bytes: they are journaled in one group, beside the fleet.
-pub const POLICY_SET_BYTES_MAX: usize = 350 * 1024;
+/// Fleet and policies together, packed, in bytes: they are journaled in one group.
+pub const PACKED_BYTES_MAX: usize = 700 * 1024;
 /// How often files are looked at even if the file system reported nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long changes are gathered before a load, since editors write in several steps.
@@ -78,6 +78,12 @@ pub fn load(paths: &Paths) -> Result<(Loaded, Vec<Diagnostic>), Vec<Diagnostic>>
 
 /// Checks a fleet and policies, each and together.
 fn check_together(loaded: &Loaded) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
+    let files = std::iter::once(&loaded.fleet).chain(&loaded.policies);
+    let packed: usize = files.map(|file| PackedFile::pack(file).packed_bytes()).sum();
+    if packed > PACKED_BYTES_MAX {
+        let what = format!("fleet and policies are {packed} bytes when packed; at most {PACKED_BYTES_MAX} fit");
+        return Err(unreadable(Path::new(&loaded.fleet.path), &what));
+    }
     let fleet = Fleet::parse(&loaded.fleet);
     let policies = PolicySet::compile(&loaded.policies);
     let (fleet, policies) = match (fleet, policies) {
@@ -129,11 +135,6 @@ fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
         return Err(unreadable(folder, &format!("more than {POLICY_FILES_MAX} policy files")));
     }
     let files = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
-    let bytes: usize = files.iter().map(|file| file.text.len()).sum();
-    if bytes > POLICY_SET_BYTES_MAX {
-        let what = format!("{bytes} bytes of policies; a set has at most {POLICY_SET_BYTES_MAX}");
-        return Err(unreadable(folder, &what));
-    }
     Ok(files)
 }
 
@@ -235,10 +236,10 @@ impl Loader {
                 let state = engine.state();
                 let mut events = Vec::new();
                 if state.fleet.as_ref() != Some(&new.fleet) {
-                    events.push(Event::FleetReplaced { file: new.fleet });
+                    events.push(Event::FleetReplaced { file: PackedFile::pack(&new.fleet) });
                 }
                 if state.policies != new.policies {
-                    events.push(Event::PoliciesReplaced { files: new.policies });
+                    events.push(Event::PoliciesReplaced { files: new.policies.iter().map(PackedFile::pack).collect() });
                 }
                 events
             })

@@ -4,6 +4,7 @@
 //! serves. See ARCHITECTURE.md for the code map.
 
 pub mod actuators;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod dispatch;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use sunward_policies::yaml::read_yaml;
-use sunward_signal_adapters::AdapterConfig;
+
 
 /// The text of the default configuration.
 pub const DEFAULT: &str = include_str!("default.yaml");
@@ -33,7 +33,7 @@ pub struct Config {
     /// The Redis sink.
     pub redis: RedisOptions,
     /// Sources that the daemon reads by itself.
-    pub adapters: Vec<AdapterConfig>,
+    pub adapters: Vec<serde_json::Value>,
     /// Logging.
     pub log: LogOptions,
 }

@@ -147,7 +147,7 @@ fn what_is_no_journal_is_refused() {
     assert_eq!(fs::read(&path).unwrap(), b"", "the empty file was filled");
     fs::write(&path, b"Dear diary, ".repeat(1_000)).unwrap();
     assert_eq!(open(&path).unwrap_err().kind(), ErrorKind::Damaged);
-    fs::write(&path, [0; 100_000]).unwrap();
+    fs::write(&path, vec![0; 100_000]).unwrap();
     assert_eq!(open(&path).unwrap_err().kind(), ErrorKind::Damaged);
     fs::remove_file(&path).unwrap();
     let foreign = Database::create(&path).unwrap();
@@ -211,7 +211,7 @@ fn an_altered_record_is_named() {
         alter(&path, RECORDS, |records| flip_last_byte(records, index));
         assert_eq!(damaged_at(open(&path)), index);
         alter(&path, RECORDS, |records| {
-            drop(records.remove(index).unwrap())
+            drop(records.remove(index).unwrap());
         });
         if index == 8 {
             assert_eq!(damaged_at(open(&path)), 8);
