@@ -15,7 +15,7 @@ use sunward_policies::time::Timestamp;
 
 use crate::action::{Action, Cause, Effects, Reply};
 use crate::board::{Board, Posted, StreamId};
-use crate::event::{Call, Event, Outcome, PoolObservation, Settled, Started, StreamEnd};
+use crate::event::{Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd};
 use crate::fleet::Fleet;
 use crate::ledger::{Claim, Observed, retry_draw};
 use crate::pools::{PoolState, Wiring};
@@ -315,11 +315,12 @@ impl Engine {
         self.touched.push(id);
     }
 
-    fn replace_fleet(&mut self, file: &SourceFile, out: &mut Effects) {
-        match Fleet::parse(file) {
+    fn replace_fleet(&mut self, file: &PackedFile, out: &mut Effects) {
+        let Some(file) = file.unpack() else { return self.refuse_packed(&file.path, out) };
+        match Fleet::parse(&file) {
             Ok(fleet) => {
                 self.fleet = fleet;
-                self.state.fleet = Some(file.clone());
+                self.state.fleet = Some(file);
                 self.rewire();
                 self.touch_all();
             }
@@ -327,16 +328,27 @@ impl Engine {
         }
     }
 
-    fn replace_policies(&mut self, files: &[SourceFile], out: &mut Effects) {
-        match PolicySet::compile(files) {
+    fn replace_policies(&mut self, files: &[PackedFile], out: &mut Effects) {
+        let mut unpacked = Vec::with_capacity(files.len());
+        for file in files {
+            let Some(file) = file.unpack() else { return self.refuse_packed(&file.path, out) };
+            unpacked.push(file);
+        }
+        match PolicySet::compile(&unpacked) {
             Ok(policies) => {
                 self.policies = policies;
-                self.state.policies = files.to_vec();
+                self.state.policies = unpacked;
                 self.rewire();
                 self.touch_all();
             }
             Err(diagnostics) => self.refuse_file("policies_refused", &diagnostics, out),
         }
+    }
+
+    fn refuse_packed(&self, path: &str, out: &mut Effects) {
+        let detail = format!("{path}: the journaled bytes are no packed text");
+        let cause = self.cause("daemon", "the set in force stays");
+        out.actions.push(Action::Refuse { pool: None, reason: "file_unreadable", detail, cause });
     }
 
     /// Files are checked before they are journaled; a later core may still refuse one.

@@ -50,12 +50,12 @@ pub enum Event {
     /// A new set of policy files was validated and takes over.
     PoliciesReplaced {
         /// The whole set; a file that is absent is gone.
-        files: Vec<SourceFile>,
+        files: Vec<PackedFile>,
     },
     /// A new fleet file was validated and takes over.
     FleetReplaced {
-        /// The file's text.
-        file: SourceFile,
+        /// The file.
+        file: PackedFile,
     },
     /// An action was carried out, refused, or its fate is unknown.
     ActionSettled(Settled),
@@ -68,6 +68,41 @@ pub enum Event {
     ClockRestored,
     /// Nothing happened but the passing of time.
     Tick,
+}
+
+/// Longest text that is unpacked, in bytes: what a start is willing to hold.
+pub const UNPACKED_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// A file as it is journaled: deflated, since one event must fit into one group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedFile {
+    /// As the operator knows it; shown in diagnostics.
+    pub path: String,
+    /// The text, as a zlib stream (RFC 1950).
+    #[serde(with = "serde_bytes")]
+    packed: Vec<u8>,
+}
+
+impl PackedFile {
+    /// Packs a file.
+    pub fn pack(file: &SourceFile) -> PackedFile {
+        // Level 6 is the usual balance; the bytes only have to be read again, not to be the same
+        // in every version.
+        let packed = miniz_oxide::deflate::compress_to_vec_zlib(file.text.as_bytes(), 6);
+        PackedFile { path: file.path.clone(), packed }
+    }
+
+    /// The file, or `None` where the bytes are no packed text of acceptable size.
+    pub fn unpack(&self) -> Option<SourceFile> {
+        let bytes =
+            miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&self.packed, UNPACKED_BYTES_MAX).ok()?;
+        Some(SourceFile { path: self.path.clone(), text: String::from_utf8(bytes).ok()? })
+    }
+
+    /// Bytes that it takes in the journal.
+    pub fn packed_bytes(&self) -> usize {
+        self.path.len() + self.packed.len()
+    }
 }
 
 /// The beginning of a term.

@@ -394,6 +394,11 @@ impl PoolState {
         let reason = winner
             .and_then(|winner| winner.verdict)
             .map_or("none", word);
+        if reason == HOLDING {
+            // A reading that comes a little after its interval began leaves a gap every time; what
+            // stands goes on standing until the hold ends: only then is it another decision.
+            return true;
+        }
         let same_rule = match winner {
             None => standing.by.as_ref() == NO_RULE,
             Some(winner) => {
@@ -479,12 +484,16 @@ fn word(verdict: Verdict) -> &'static str {
         Reason::Resting => "resting",
         Reason::ActivatePending { .. } => "activate_pending",
         Reason::ReleasePending { .. } => "release_pending",
-        Reason::MissingHolding { .. } => "missing_holding",
+        Reason::MissingHolding { .. } => HOLDING,
         Reason::MissingReleased { .. } => "missing_released",
         Reason::MissingKept { .. } => "missing_kept",
+        Reason::BothHold => "both_hold",
         Reason::Undecidable => "undecidable",
     }
 }
+
+/// The word for a verdict that only bridges a gap.
+const HOLDING: &str = "missing_holding";
 
 /// One reading per signal of a policy, in a fixed buffer where it fits.
 #[derive(Debug)]

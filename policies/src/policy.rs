@@ -1,13 +1,19 @@
 //! From files to a compiled [`PolicySet`].
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::diagnostic::{Diagnostic, TextRange};
-use crate::document::SourceFile;
+use sha2::{Digest as _, Sha256};
+
+use crate::codes;
+use crate::diagnostic::{Diagnostic, Severity, TextRange};
+use crate::document::{POLICY_FILES_MAX, SourceFile};
 use crate::rules::Rule;
 use crate::time::Span;
 use crate::units::{Basis, Kind};
+
+mod compile;
 
 /// Whether a policy's verdicts move pools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -141,12 +147,63 @@ pub struct PolicySet {
 }
 
 impl PolicySet {
-    /// Compiles files into a set, or says everything that is wrong with any of them.
+    /// Compiles files into a set, or says everything that is wrong with any of them: the diagnostics of all files,
+    /// warnings included, by file and place.
     pub fn compile(files: &[SourceFile]) -> Result<PolicySet, Vec<Diagnostic>> {
-        if files.is_empty() {
-            return Ok(PolicySet::empty());
+        let mut diagnostics = Vec::new();
+        let mut compiled: Vec<(Policy, &str)> = Vec::new();
+        if files.len() > POLICY_FILES_MAX {
+            let message = format!(
+                "{} policy files; {POLICY_FILES_MAX} are allowed",
+                files.len()
+            );
+            let found = Diagnostic::error(
+                codes::TOO_LARGE,
+                &files[POLICY_FILES_MAX].path,
+                TextRange::START,
+                message,
+            );
+            return Err(vec![
+                found.with_help("one policy can govern many pools by their labels"),
+            ]);
         }
-        unreachable!("the compiler follows in the next commit")
+        for file in files {
+            if let Some(policy) = compile::policy(file, &mut diagnostics) {
+                compiled.push((policy, &file.text));
+            }
+        }
+        compiled.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name).then_with(|| a.file.cmp(&b.file)));
+        for pair in compiled.windows(2) {
+            let (first, second) = (&pair[0].0, &pair[1].0);
+            if first.name == second.name {
+                let message = format!("a second policy is called `{}`", second.name);
+                let help = format!(
+                    "the first is at {}:{}; give one another name",
+                    first.file, first.name_range.line
+                );
+                let found = Diagnostic::error(
+                    codes::DUPLICATE_NAME,
+                    &second.file,
+                    second.name_range,
+                    message,
+                );
+                diagnostics.push(found.with_help(help));
+            }
+        }
+        diagnostics.sort_by(|a, b| (&a.file, a.range(), a.code).cmp(&(&b.file, b.range(), b.code)));
+        if diagnostics
+            .iter()
+            .any(|found| found.severity == Severity::Error)
+        {
+            return Err(diagnostics);
+        }
+        let hash = content_hash(compiled.iter().map(|(_, text)| *text));
+        let policies = compiled.into_iter().map(|(policy, _)| policy).collect();
+        Ok(PolicySet {
+            policies,
+            warnings: diagnostics,
+            hash,
+        })
     }
 
     /// The set without policies.
@@ -154,7 +211,7 @@ impl PolicySet {
         PolicySet {
             policies: Vec::new(),
             warnings: Vec::new(),
-            hash: String::new(),
+            hash: content_hash([].into_iter()),
         }
     }
 
@@ -172,4 +229,37 @@ impl PolicySet {
     pub fn hash(&self) -> String {
         self.hash.clone()
     }
+}
+
+impl Default for PolicySet {
+    fn default() -> Self {
+        PolicySet::empty()
+    }
+}
+
+impl Policy {
+    /// Whether it governs a pool with these labels: all of its own must be there.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+/// Of the texts in order of their policies' names; each is preceded by its length, so that no two lists agree.
+fn content_hash<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let mut hasher = Sha256::new();
+    hasher.update(b"sunward policies 1\n");
+    for text in texts {
+        hasher.update((text.len() as u64).to_be_bytes());
+        hasher.update(text.as_bytes());
+    }
+    hasher
+        .finalize()
+        .iter()
+        .fold(String::with_capacity(64), |mut hex, byte| {
+            // Writing to a String can't fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
 }

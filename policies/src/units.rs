@@ -217,11 +217,15 @@ impl Basis {
         Basis::ALL.into_iter().find(|basis| basis.as_str() == name)
     }
 
-    /// Whether values of `kind` can have this basis: the first two belong to carbon, the others to prices.
+    /// Whether values of `kind` can have this basis: the first two belong to
+    /// carbon, renewable shares and indexes, the others to prices.
     pub const fn fits(self, kind: Kind) -> bool {
         match self {
             Basis::Marginal | Basis::Average => {
-                matches!(kind, Kind::CarbonIntensity | Kind::RenewableShare)
+                matches!(
+                    kind,
+                    Kind::CarbonIntensity | Kind::RenewableShare | Kind::Index
+                )
             }
             Basis::DayAhead | Basis::Intraday | Basis::RealTime | Basis::Retail => {
                 matches!(kind, Kind::EnergyPrice)

@@ -14,12 +14,27 @@ pub const INTERNAL_MESSAGES_MAX: usize = 4_096;
 
 /// What the engine loop is told or asked from inside the daemon.
 pub enum Message {
-    /// Journal this event; the ticket resolves to its index once it is durable and stepped.
+    /// Journal these events together; the ticket resolves to their index once they are durable
+    /// and stepped.
     Tell {
-        /// The event.
-        event: Event,
+        /// Most often one.
+        events: Vec<Event>,
         /// Answered with the journal index.
         ticket: Option<oneshot::Sender<u64>>,
+    },
+    /// A term above ours was read on an object (`pool:NAME`) or a stream (`stream:FEDERATION`).
+    HigherTerm {
+        /// Where.
+        object: Arc<str>,
+        /// Which.
+        term: u64,
+    },
+    /// Remember how far a sink has come.
+    SaveCursor {
+        /// The sink and the federation.
+        name: String,
+        /// As the sink encodes it.
+        cursor: Vec<u8>,
     },
     /// Look at the engine between two groups.
     Ask(Box<dyn FnOnce(&Engine) + Send>),
@@ -60,24 +75,43 @@ impl EngineHandle {
 
     /// Journals an event without waiting for the commit; waits for room in the inbox.
     pub async fn tell(&self, event: Event) -> Result<(), Stopped> {
-        self.messages
-            .send(Message::Tell {
-                event,
-                ticket: None,
-            })
-            .await
-            .map_err(|_| Stopped)
+        self.send(vec![event], None).await
     }
 
     /// Journals an event and returns its index once it is durable and the engine has seen it.
     pub async fn tell_and_wait(&self, event: Event) -> Result<u64, Stopped> {
+        self.tell_all_and_wait(vec![event]).await
+    }
+
+    /// The same for several events that take effect together.
+    pub async fn tell_all_and_wait(&self, events: Vec<Event>) -> Result<u64, Stopped> {
         let (ticket, answer) = oneshot::channel();
-        let message = Message::Tell {
-            event,
-            ticket: Some(ticket),
-        };
-        self.messages.send(message).await.map_err(|_| Stopped)?;
+        self.send(events, Some(ticket)).await?;
         answer.await.map_err(|_| Stopped)
+    }
+
+    async fn send(
+        &self,
+        events: Vec<Event>,
+        ticket: Option<oneshot::Sender<u64>>,
+    ) -> Result<(), Stopped> {
+        self.messages
+            .send(Message::Tell { events, ticket })
+            .await
+            .map_err(|_| Stopped)
+    }
+
+    /// Reports a term above ours: the engine loop goes on above it, or resigns.
+    pub async fn higher_term(&self, object: Arc<str>, term: u64) -> Result<(), Stopped> {
+        self.messages
+            .send(Message::HigherTerm { object, term })
+            .await
+            .map_err(|_| Stopped)
+    }
+
+    /// Remembers how far a sink has come; durable with the next group.
+    pub async fn save_cursor(&self, name: String, cursor: Vec<u8>) -> Result<(), Stopped> {
+        self.messages.send(Message::SaveCursor { name, cursor }).await.map_err(|_| Stopped)
     }
 
     /// Looks at the engine between two groups. `look` runs on the engine loop: keep it short.

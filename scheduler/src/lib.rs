@@ -4,7 +4,15 @@
 //! serves. See ARCHITECTURE.md for the code map.
 
 pub mod actuators;
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod dispatch;
 pub mod engine_handle;
+pub mod engine_loop;
+pub mod files;
+pub mod journal;
 pub mod metric_definitions;
 pub mod publish;
+pub mod readiness;
+pub mod writer;

@@ -1,3 +1,7 @@
 //! The binary `sunward`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sunward::cli::main()
+}

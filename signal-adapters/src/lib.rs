@@ -5,3 +5,4 @@
 //! further than its own file.
 
 pub mod intake;
+pub mod wire;

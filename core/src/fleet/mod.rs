@@ -19,8 +19,8 @@ pub const POOLS_MAX: usize = 20_000;
 pub const SITES_MAX: usize = 20_000;
 /// Most workers of a pool.
 pub const WORKERS_MAX: u32 = 100_000;
-/// Longest fleet file, in bytes; it is journaled whole, so it must fit into one group.
-pub const FLEET_TEXT_MAX: usize = 700 * 1024;
+/// Longest fleet file, in bytes: twice what 20,000 pools take.
+pub const FLEET_TEXT_MAX: usize = 16 * 1024 * 1024;
 
 /// Whether a pool may run a part of its workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

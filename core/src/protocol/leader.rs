@@ -70,6 +70,11 @@ impl LeaderGate {
         self.written.clear();
     }
 
+    /// Another writer appended to the journal: write nothing more.
+    pub fn resign(&mut self, object: &str, term: u64) {
+        self.leadership = Leadership::Resigned { object: object.to_owned(), term };
+    }
+
     /// An object or stream was claimed or written in this term.
     pub fn wrote(&mut self, object: &Arc<str>) {
         self.written.insert(object.clone());

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+pub mod threshold;
+
 use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
@@ -55,6 +57,8 @@ pub enum Reason {
         /// Its index among the policy's bindings.
         signal: u16,
     },
+    /// Both conditions hold and neither has a hold time: release wins.
+    BothHold,
     /// A condition that reads no signal can't be decided (an unknown fact, a division by zero): released at once.
     Undecidable,
 }
@@ -206,6 +210,9 @@ impl Reason {
                     "signal {} was missing or stale for its whole hold; kept as it was",
                     name(signal)
                 )
+            }
+            Reason::BothHold => {
+                "the activate and the release condition both hold; released".to_owned()
             }
             Reason::Undecidable => {
                 "a condition without signals can't be decided; released".to_owned()

@@ -1,0 +1,327 @@
+//! Creating, opening and examining a journal file.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ::redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend};
+
+use super::storage::{Handle, JournalFile, OpenError, Overlay, Storage};
+use super::tables::{
+    CURSORS, DECISIONS, DEDUPE_AGES, DEDUPE_IDS, DEDUPE_SOURCES, FORMAT_VERSION_KEY, META, RECORDS,
+    SNAPSHOTS, TRUNCATED_AT_KEY, Trouble, seal_text, unseal_number, unseal_record, usable_snapshot,
+};
+use crate::journal::{Error, FORMAT_VERSION};
+
+/// No index: not one record was read, or none is stored.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What an opened journal holds.
+pub(super) struct Extent {
+    pub(super) first_index: u64,
+    pub(super) last_index: u64,
+    pub(super) last_at_ms: Option<i64>,
+    pub(super) cursor_names: BTreeSet<String>,
+}
+
+/// Runs `work` on redb and turns a panic inside into damage: redb trusts its pages and may panic on
+/// one that was altered. `progress` is the index to blame when `work` knows no better.
+pub(super) fn contained<T>(
+    path: &Path,
+    doing: &'static str,
+    progress: &Cell<u64>,
+    work: impl FnOnce() -> Result<T, Trouble>,
+) -> Result<T, Error> {
+    let trouble = match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => return Ok(value),
+        Ok(Err(trouble)) => trouble,
+        Err(panic) => Trouble::broken(panic_text(panic.as_ref())),
+    };
+    Err(error(path, doing, progress.get(), trouble))
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("redb: {}", text.unwrap_or("panicked"))
+}
+
+/// The journal's error for what went wrong below it.
+pub(super) fn error(path: &Path, doing: &'static str, progress: u64, trouble: Trouble) -> Error {
+    let path = path.to_owned();
+    match trouble {
+        Trouble::Locked => Error::InUse { path },
+        Trouble::Os(source) if is_full(&source) => Error::Full {
+            path,
+            doing,
+            source,
+        },
+        Trouble::Os(source) => Error::Io {
+            path,
+            doing,
+            source,
+        },
+        Trouble::Broken { index, detail } => Error::Damaged {
+            path,
+            first_unreadable_index: index.unwrap_or(progress),
+            detail,
+        },
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
+/// Opens and locks an existing journal file.
+pub(super) fn open_file(path: &Path, writable: bool) -> Result<Arc<dyn StorageBackend>, Error> {
+    let file = JournalFile::open(path, writable).map_err(|error| file_error(path, error))?;
+    if writable {
+        return Ok(Arc::new(file));
+    }
+    let overlay = Overlay::new(Arc::new(file))
+        .map_err(|source| error(path, "opening", 0, Trouble::Os(source)))?;
+    Ok(Arc::new(overlay))
+}
+
+fn file_error(path: &Path, failed: OpenError) -> Error {
+    let path = path.to_owned();
+    match failed {
+        OpenError::Absent => Error::NotFound { path },
+        OpenError::Locked => Error::InUse { path },
+        OpenError::Os(source) => error(&path, "opening", 0, Trouble::Os(source)),
+    }
+}
+
+/// Creates an empty journal file where none is. It appears under its name only when it is whole and
+/// durable: a crash on the way leaves a file `NAME.new`, which the next creation reuses, and never
+/// an empty or half-made journal, which would be refused.
+pub(super) fn create_file(path: &Path) -> Result<(), Error> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let os = |source| error(path, "creating", 0, Trouble::Os(source));
+    let file = Arc::new(JournalFile::create(&new).map_err(|failed| file_error(path, failed))?);
+    // Whoever holds the lock on NAME.new is the only one who may rename it: look again now.
+    if !path.try_exists().map_err(os)? {
+        initialise(
+            path,
+            &Storage::new(Arc::clone(&file) as Arc<dyn StorageBackend>),
+        )?;
+        file.sync_all().map_err(os)?;
+        fs::rename(&new, path).map_err(os)?;
+    }
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    let folder = parent.map_or_else(|| PathBuf::from("."), Path::to_owned);
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(os)
+}
+
+/// Makes an empty storage an empty journal.
+pub(super) fn initialise(path: &Path, storage: &Arc<Storage>) -> Result<(), Error> {
+    contained(path, "creating", &Cell::new(0), || {
+        let handle = Handle(Arc::clone(storage));
+        let database = Builder::new().create_with_backend(handle)?;
+        let txn = database.begin_write()?;
+        let version = u64::from(FORMAT_VERSION).to_le_bytes();
+        let value = seal_text(FORMAT_VERSION_KEY, &version);
+        txn.open_table(META)?
+            .insert(FORMAT_VERSION_KEY, value.as_slice())?;
+        // Created once and for all, so that reading never meets a table that is not there.
+        txn.open_table(RECORDS)?;
+        txn.open_table(SNAPSHOTS)?;
+        txn.open_table(CURSORS)?;
+        txn.open_table(DEDUPE_IDS)?;
+        txn.open_table(DEDUPE_AGES)?;
+        txn.open_table(DEDUPE_SOURCES)?;
+        txn.open_table(DECISIONS)?;
+        txn.commit()?;
+        database.close()?;
+        Ok(())
+    })
+}
+
+/// Opens a storage and proves that the journal in it is whole.
+///
+/// Two checks: redb's own, over the checksums of all its pages (without it a flipped bit in an inner
+/// page could hide an id that was seen), and ours, over every record from the snapshot on. The first
+/// reads the whole file, which redb does after a crash in any case.
+pub(super) fn open_database(
+    path: &Path,
+    storage: &Arc<Storage>,
+    cache_bytes: usize,
+) -> Result<(Database, Extent), Error> {
+    let len = storage.len();
+    let len = len.map_err(|source| error(path, "opening", 0, Trouble::Os(source)))?;
+    if len == 0 {
+        return Err(Error::NotAJournal {
+            path: path.to_owned(),
+            detail: "it is empty".to_owned(),
+        });
+    }
+    let progress = Cell::new(UNKNOWN);
+    let opened = contained(path, "opening", &progress, || {
+        let database = Builder::new()
+            .set_cache_size(cache_bytes)
+            .set_check_integrity_on_open(true)
+            .create_with_backend(Handle(Arc::clone(storage)))?;
+        let txn = database.begin_read()?;
+        if let Some(refusal) = format_refusal(path, &txn)? {
+            return Ok(Err(refusal));
+        }
+        let extent = extent(&txn, &progress)?;
+        Ok(Ok((database, extent)))
+    });
+    match opened {
+        Ok(result) => result,
+        Err(Error::Damaged {
+            path,
+            first_unreadable_index: found,
+            detail,
+        }) => {
+            let walked = first_unreadable(&path, storage.raw(), cache_bytes);
+            Err(Error::Damaged {
+                path,
+                first_unreadable_index: match found.min(walked) {
+                    UNKNOWN => 1,
+                    known => known,
+                },
+                detail,
+            })
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Why the file is not for this program, if it is not.
+fn format_refusal(path: &Path, txn: &ReadTransaction) -> Result<Option<Error>, Trouble> {
+    let meta = match txn.open_table(META) {
+        Err(::redb::TableError::TableDoesNotExist(_)) => {
+            return Ok(Some(Error::NotAJournal {
+                path: path.to_owned(),
+                detail: "it is a redb database of something else".to_owned(),
+            }));
+        }
+        other => other?,
+    };
+    let Some(value) = meta.get(FORMAT_VERSION_KEY)? else {
+        return Err(Trouble::broken("the format version is missing"));
+    };
+    let version = unseal_number("the entry", FORMAT_VERSION_KEY, value.value())?;
+    let found = u32::try_from(version).unwrap_or(u32::MAX);
+    if found > FORMAT_VERSION {
+        return Ok(Some(Error::NewerFormat {
+            path: path.to_owned(),
+            found,
+            supported: FORMAT_VERSION,
+        }));
+    }
+    if found == 0 {
+        return Err(Trouble::broken("the format version is 0"));
+    }
+    Ok(None)
+}
+
+/// Reads what the journal holds, and every record from the usable snapshot (or the first) on.
+fn extent(txn: &ReadTransaction, progress: &Cell<u64>) -> Result<Extent, Trouble> {
+    let records = txn.open_table(RECORDS)?;
+    let snapshots = txn.open_table(SNAPSHOTS)?;
+    let newest_snapshot = snapshots.last()?.map_or(0, |(index, _)| index.value());
+    let first_stored = records.first()?.map(|(index, _)| index.value());
+    let last_index = records.last()?.map_or(newest_snapshot, |(i, _)| i.value());
+    let first_index = first_stored.unwrap_or(last_index + 1);
+    let covered = usable_snapshot(&snapshots, first_index)?.map_or(0, |s| s.index);
+    if first_index > covered + 1 {
+        // Only without any snapshot: a usable one has the records after it.
+        return Err(Trouble::at(1, "the record is missing"));
+    }
+    if last_index < newest_snapshot {
+        return Err(Trouble::at(last_index + 1, "the record is missing"));
+    }
+    let from = first_index.max(covered + 1);
+    let mut last_at_ms = read_whole(&records, from, last_index, progress)?;
+    if last_at_ms.is_none() && first_stored.is_some() {
+        // The snapshot covers everything, but the last record is still there and has the stamp.
+        last_at_ms = read_whole(&records, last_index, last_index, progress)?;
+    }
+    if last_at_ms.is_none()
+        && let Some(value) = txn.open_table(META)?.get(TRUNCATED_AT_KEY)?
+    {
+        let stamp = unseal_number("the entry", TRUNCATED_AT_KEY, value.value())?;
+        last_at_ms = Some(stamp.cast_signed());
+    }
+    let mut cursor_names = BTreeSet::new();
+    for entry in txn.open_table(CURSORS)?.iter()? {
+        cursor_names.insert(entry?.0.value().to_owned());
+    }
+    Ok(Extent {
+        first_index,
+        last_index,
+        last_at_ms,
+        cursor_names,
+    })
+}
+
+/// Reads every record of `from..=last` and returns the last one's stamp; `progress` is the first
+/// index not yet read whole.
+fn read_whole(
+    records: &impl ReadableTable<u64, &'static [u8]>,
+    from: u64,
+    last: u64,
+    progress: &Cell<u64>,
+) -> Result<Option<i64>, Trouble> {
+    let mut last_at_ms = None;
+    let mut next = from;
+    progress.set(next);
+    for entry in records.range(from..=last)? {
+        let (index, value) = entry?;
+        if index.value() != next {
+            break;
+        }
+        last_at_ms = Some(unseal_record(next, value.value())?.0);
+        next += 1;
+        progress.set(next);
+    }
+    if next <= last {
+        return Err(Trouble::at(next, "the record is missing"));
+    }
+    Ok(last_at_ms)
+}
+
+/// The first index of a damaged file that can't be read whole, found by reading record by record
+/// without redb's own check and without changing the file.
+fn first_unreadable(path: &Path, raw: Arc<dyn StorageBackend>, cache_bytes: usize) -> u64 {
+    let progress = Cell::new(1);
+    let read = contained(path, "examining", &progress, || {
+        let overlay = Overlay::new(raw).map_err(Trouble::Os)?;
+        let database = Builder::new()
+            .set_cache_size(cache_bytes)
+            .create_with_backend(overlay)?;
+        let txn = database.begin_read()?;
+        let records = txn.open_table(RECORDS)?;
+        let Some(first) = records.first()?.map(|(index, _)| index.value()) else {
+            progress.set(UNKNOWN);
+            return Ok(());
+        };
+        let last = records.last()?.map_or(first, |(index, _)| index.value());
+        read_whole(&records, first, last, &progress)?;
+        Ok(())
+    });
+    match read {
+        Err(Error::Damaged {
+            first_unreadable_index,
+            ..
+        }) => first_unreadable_index,
+        _ => progress.get(),
+    }
+}

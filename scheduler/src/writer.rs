@@ -1,0 +1,236 @@
+//! The engine and its journal as one thing: what is stepped is durable, and nothing else is.
+//!
+//! Recovery, group commit, snapshots and truncation live here, synchronous and without a clock:
+//! the engine loop gives stamps and carries out effects.
+
+use std::path::Path;
+
+use sunward_core::action::{Decision, Effects};
+use sunward_core::engine::Engine;
+use sunward_core::protocol::group::{Group, RecordError, decode_record};
+use sunward_core::time::{Span, Timestamp};
+
+use crate::journal::{self, Append, DecisionRecord, DedupeEntry, Journal};
+
+/// Groups after which a snapshot is taken, so that a start replays at most these.
+pub const SNAPSHOT_GROUPS: u64 = 20_000;
+/// Records read at once during recovery.
+const RECOVERY_RECORDS: usize = 1_024;
+/// Groups kept behind the snapshot, by age.
+pub const HISTORY: Span = Span::from_mins(30 * 24 * 60);
+
+/// Why the engine and the journal can't go on together.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The journal refused or failed.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// A record is whole, but not understood.
+    #[error("record {index}: {source}")]
+    Record {
+        /// Its index.
+        index: u64,
+        /// Why.
+        source: RecordError,
+    },
+    /// A snapshot is whole, but not understood.
+    #[error(
+        "the snapshot of index {index} was written by another version of the core ({source}): start the \
+         version that wrote it, or start beside an empty journal"
+    )]
+    Snapshot {
+        /// Its index.
+        index: u64,
+        /// Why.
+        source: rmp_serde::decode::Error,
+    },
+}
+
+/// The engine and its journal.
+pub struct Writer {
+    engine: Engine,
+    journal: Box<dyn Journal>,
+    /// Decisions of groups already stepped, to be stored with the next group.
+    decisions: Vec<DecisionRecord>,
+    snapshot_at: u64,
+}
+
+impl Writer {
+    /// Recovers the engine: the newest snapshot, then every record after it.
+    pub fn recover(journal: Box<dyn Journal>) -> Result<Writer, Error> {
+        let (engine, snapshot_at) = restore_snapshot(journal.as_ref())?;
+        let mut writer = Writer { engine, journal, decisions: Vec::new(), snapshot_at };
+        // What the records asked for was done before, or is asked for anew after `started`.
+        writer.catch_up(&mut |_, _| ())?;
+        Ok(writer)
+    }
+
+    /// The engine, to look at.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The journal, to read.
+    pub fn journal(&self) -> &dyn Journal {
+        self.journal.as_ref()
+    }
+
+    /// The journal, for cursors.
+    pub fn journal_mut(&mut self) -> &mut dyn Journal {
+        self.journal.as_mut()
+    }
+
+    /// Steps every record that the engine has not seen, and hands its effects on.
+    pub fn catch_up(&mut self, then: &mut dyn FnMut(&Engine, &Effects)) -> Result<(), Error> {
+        let mut effects = Effects::default();
+        loop {
+            let next = self.engine.state().index + 1;
+            let records = self.journal.read_from(next, RECOVERY_RECORDS)?;
+            if records.is_empty() {
+                return Ok(());
+            }
+            for record in records {
+                let (at, events) = decode_record(&record.bytes)
+                    .map_err(|source| Error::Record { index: record.index, source })?;
+                self.engine.step(at, &events, &mut effects);
+                self.keep_decisions(&effects.decisions);
+                then(&self.engine, &effects);
+            }
+        }
+    }
+
+    /// The stamp for a group taken now: engine time never goes back.
+    pub fn stamp(&self, now: Timestamp) -> Timestamp {
+        now.max(self.engine.state().at)
+    }
+
+    /// Makes the group durable, then steps it. On an error nothing was stepped.
+    pub fn commit(
+        &mut self,
+        at: Timestamp,
+        group: &Group,
+        dedupe: &[DedupeEntry<'_>],
+        effects: &mut Effects,
+    ) -> Result<u64, journal::Error> {
+        let record = group.record(at);
+        let entry =
+            Append { at_ms: at.as_millis(), record: &record, dedupe, decisions: &self.decisions };
+        let index = self.journal.append(self.engine.state().index, &entry)?;
+        self.decisions.clear();
+        self.engine.step(at, group.events(), effects);
+        debug_assert_eq!(index, self.engine.state().index, "one append, one step");
+        self.keep_decisions(&effects.decisions);
+        Ok(index)
+    }
+
+    /// Settles a failed write: if it did land after all, it is stepped now.
+    pub fn reopen(&mut self, then: &mut dyn FnMut(&Engine, &Effects)) -> Result<(), Error> {
+        self.journal.reopen()?;
+        self.catch_up(then)
+    }
+
+    fn keep_decisions(&mut self, decisions: &[Decision]) {
+        for decision in decisions {
+            if self.decisions.len() == journal::DECISIONS_PER_APPEND_MAX {
+                // Only a recovery gathers more than one group's: the oldest were stored before.
+                self.decisions.remove(0);
+            }
+            let bytes = rmp_serde::to_vec_named(decision).expect("a decision holds only encodable types");
+            self.decisions.push(DecisionRecord {
+                pool: decision.pool.to_string(),
+                at_ms: decision.at.as_millis(),
+                index: decision.index,
+                ordinal: 0,
+                bytes,
+            });
+        }
+    }
+
+    /// Takes a snapshot when one is due, or when `now_please`, and forgets what is older than the
+    /// history window and covered.
+    pub fn snapshot(&mut self, now_please: bool) -> Result<bool, journal::Error> {
+        let index = self.engine.state().index;
+        let due = index >= self.snapshot_at + SNAPSHOT_GROUPS;
+        if !(due || (now_please && index > self.snapshot_at)) {
+            return Ok(false);
+        }
+        self.journal.save_snapshot(index, &self.engine.snapshot())?;
+        self.snapshot_at = index;
+        let keep_from = self.first_within(self.engine.state().at - HISTORY)?;
+        self.journal.truncate_before(keep_from)?;
+        Ok(true)
+    }
+
+    /// The lowest stored index whose stamp is `since` or later. Stamps never fall, so halving finds it.
+    fn first_within(&self, since: Timestamp) -> Result<u64, journal::Error> {
+        let (mut low, mut high) = (self.journal.first_index(), self.journal.last_index() + 1);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let records = self.journal.read_from(middle, 1)?;
+            match records.first() {
+                Some(record) if record.at_ms < since.as_millis() => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        // The newest snapshot covers what lies before it; never truncate beyond.
+        Ok(low.min(self.snapshot_at + 1))
+    }
+
+    /// Cursors and snapshot made durable, for a clean stop.
+    pub fn close(mut self) -> Result<(), journal::Error> {
+        self.snapshot(true)?;
+        self.journal.flush()
+    }
+}
+
+fn restore_snapshot(journal: &dyn Journal) -> Result<(Engine, u64), Error> {
+    let Some(snapshot) = journal.latest_snapshot()? else { return Ok((Engine::new(), 0)) };
+    let state = Engine::decode_snapshot(&snapshot.bytes)
+        .map_err(|source| Error::Snapshot { index: snapshot.index, source })?;
+    Ok((Engine::restore(state), snapshot.index))
+}
+
+/// What `sunward replay` prints: the decisions of a stretch of history, and the state's digest.
+pub struct Replay {
+    /// The last index stepped.
+    pub index: u64,
+    /// The engine at that index.
+    pub engine: Engine,
+    /// Every decision on the way.
+    pub decisions: Vec<Decision>,
+}
+
+/// Runs the history of `journal` through the core, up to `to` (inclusive) where given.
+///
+/// The oldest stored snapshot is where it begins if the first records are gone.
+pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
+    let last = to.unwrap_or(u64::MAX).min(journal.last_index());
+    let mut engine = Engine::new();
+    if journal.first_index() > 1 {
+        engine = restore_snapshot(journal)?.0;
+    }
+    let mut decisions = Vec::new();
+    let mut effects = Effects::default();
+    while engine.state().index < last {
+        let next = engine.state().index + 1;
+        let records = journal.read_from(next, RECOVERY_RECORDS)?;
+        if records.is_empty() {
+            break;
+        }
+        for record in records.into_iter().take_while(|record| record.index <= last) {
+            let (at, events) = decode_record(&record.bytes)
+                .map_err(|source| Error::Record { index: record.index, source })?;
+            engine.step(at, &events, &mut effects);
+            decisions.append(&mut effects.decisions);
+        }
+    }
+    Ok(Replay { index: engine.state().index, engine, decisions })
+}
+
+/// The file name of the journal in a data folder.
+pub const JOURNAL_FILE: &str = "journal.redb";
+
+/// The journal's path in a data folder.
+pub fn journal_path(data: &Path) -> std::path::PathBuf {
+    data.join(JOURNAL_FILE)
+}
