@@ -30,6 +30,11 @@ pub struct Load {
 }
 
 impl Load {
+    /// True without a worker.
+    pub fn is_empty(self) -> bool {
+        self.workers == 0
+    }
+
     /// This load and `workers` more that draw `worker_kw` kW each.
     #[must_use]
     pub fn and(self, workers: u32, worker_kw: f64) -> Load {

@@ -250,14 +250,13 @@ async fn the_observer_reports_scales_and_the_end_of_delays() {
         let mut seen = Vec::new();
         while seen.last() != Some(&end) {
             let message = tokio::time::timeout(Duration::from_secs(30), inbox.recv()).await;
-            let Some(Message::Tell {
-                event: Event::PoolObserved(observation),
-                ..
-            }) = message.unwrap()
-            else {
+            let Some(Message::Tell { events, .. }) = message.unwrap() else {
                 panic!("not an observation")
             };
-            seen.push(counts(&observation));
+            let [Event::PoolObserved(observation)] = events.as_slice() else {
+                panic!("{events:?}")
+            };
+            seen.push(counts(observation));
         }
         seen
     };
