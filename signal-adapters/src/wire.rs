@@ -22,6 +22,7 @@ mod decode;
 mod tests;
 
 pub use admit::admit;
+pub(crate) use admit::hex;
 pub use decode::{decode, decode_file};
 
 /// Most readings of one request.
@@ -140,7 +141,10 @@ impl Serialize for Reading {
 
 /// Why one reading is refused: a stable word for programs and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "each says what `as_str` says; the details are in `Rejection::detail`")]
+#[expect(
+    missing_docs,
+    reason = "each says what `as_str` says; the details are in `Rejection::detail`"
+)]
 pub enum Code {
     NotAnObject,
     UnknownField,
@@ -233,12 +237,21 @@ impl Rejection {
     /// A rejection of the field `name` of the reading at `at`.
     pub(crate) fn field(at: &str, name: &str, code: Code, detail: impl Into<String>) -> Rejection {
         let name = name.replace('~', "~0").replace('/', "~1");
-        Rejection { pointer: format!("{at}/{name}"), code, detail: detail.into() }
+        Rejection {
+            pointer: format!("{at}/{name}"),
+            code,
+            detail: detail.into(),
+        }
     }
 
     /// The form of an answer, for the reading at position `item` of the request or file.
     pub fn of_item(self, item: u64) -> Rejected {
-        Rejected { item, pointer: self.pointer, code: self.code.as_str().into(), detail: self.detail }
+        Rejected {
+            item,
+            pointer: self.pointer,
+            code: self.code.as_str().into(),
+            detail: self.detail,
+        }
     }
 }
 
@@ -256,13 +269,17 @@ pub enum Malformed {
         problem: String,
     },
     /// Nested too deep.
-    #[error("arrays and objects are nested {depth} deep; a reading needs 2 levels, and {DEPTH_MAX} are allowed")]
+    #[error(
+        "arrays and objects are nested {depth} deep; a reading needs 2 levels, and {DEPTH_MAX} are allowed"
+    )]
     Depth {
         /// The depth found.
         depth: usize,
     },
     /// Too many readings.
-    #[error("{items} items in one request; at most {max} are allowed: send them in several requests")]
+    #[error(
+        "{items} items in one request; at most {max} are allowed: send them in several requests"
+    )]
     TooManyItems {
         /// The number found.
         items: usize,

@@ -3,7 +3,7 @@
 //! Static between two loads. The file form is in [`document`]; what is wrong with a file, or with
 //! a set of policies on a fleet, is found by [`check`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sunward_policies::diagnostic::Diagnostic;
@@ -151,6 +151,8 @@ pub struct Fleet {
     pools: Vec<Arc<Pool>>,
     federations: Vec<FederationSpec>,
     by_site: BTreeMap<Arc<str>, Vec<usize>>,
+    /// Scheme -> codes: asked for each reading.
+    zones: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
 impl Fleet {
@@ -170,7 +172,15 @@ impl Fleet {
         for (index, pool) in pools.iter().enumerate() {
             by_site.entry(pool.site.clone()).or_default().push(index);
         }
+        let mut zones: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
+        for (scheme, code) in sites.iter().flat_map(|site| &site.zones) {
+            zones
+                .entry(scheme.clone())
+                .or_default()
+                .insert(code.clone());
+        }
         Fleet {
+            zones,
             clusters: clusters.into_iter().map(|c| (c.name.clone(), c)).collect(),
             sites: sites.into_iter().map(|s| (s.name.clone(), s)).collect(),
             pools,
@@ -214,11 +224,9 @@ impl Fleet {
 
     /// True when some site lies in that zone.
     pub fn has_zone(&self, scheme: &str, code: &str) -> bool {
-        self.sites.values().any(|site| {
-            site.zones
-                .get(scheme)
-                .is_some_and(|known| known.as_ref() == code)
-        })
+        self.zones
+            .get(scheme)
+            .is_some_and(|codes| codes.contains(code))
     }
 
     /// All clusters, by name.

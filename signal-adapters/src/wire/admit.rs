@@ -36,7 +36,11 @@ pub fn admit(
         issued_at: reading.issued_at,
         sequence: reading.sequence,
     };
-    let key = DedupeKey { source: level.stream.source.clone(), id, hash: content_hash(&level) };
+    let key = DedupeKey {
+        source: level.stream.source.clone(),
+        id,
+        hash: content_hash(&level),
+    };
     Ok((level, key))
 }
 
@@ -46,18 +50,23 @@ fn check_scope(scope: &Scope, at: &str, context: &Context<'_>) -> Result<(), Rej
             at,
             "site",
             Code::UnknownSite,
-            format!("the fleet has no site {}: correct the name, or add the site to the fleet file", Shown(site)),
-        )),
-        Scope::Zone { scheme, code } if !context.fleet.has_zone(scheme, code) => Err(Rejection::field(
-            at,
-            "zone",
-            Code::UnknownZone,
             format!(
-                "no site of the fleet lies in zone {} of scheme {}: correct it, or add it to a site's `zones` in the fleet file",
-                Shown(code),
-                Shown(scheme)
+                "the fleet has no site {}: correct the name, or add the site to the fleet file",
+                Shown(site)
             ),
         )),
+        Scope::Zone { scheme, code } if !context.fleet.has_zone(scheme, code) => {
+            Err(Rejection::field(
+                at,
+                "zone",
+                Code::UnknownZone,
+                format!(
+                    "no site of the fleet lies in zone {} of scheme {}: correct it, or add it to a site's `zones` in the fleet file",
+                    Shown(code),
+                    Shown(scheme)
+                ),
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -66,12 +75,26 @@ fn check_interval(reading: &Reading, at: &str, limits: &Limits) -> Result<(), Re
     let (from, to) = (reading.valid_from, reading.valid_to);
     let length = to - from;
     let (code, detail) = if length <= Span::ZERO {
-        let detail = format!("the interval ends at {to}, which is not after its start at {from}: the end is exclusive and later than the start");
+        let detail = format!(
+            "the interval ends at {to}, which is not after its start at {from}: the end is exclusive and later than the start"
+        );
         (Code::IntervalOrder, detail)
     } else if length < limits.interval_min {
-        (Code::IntervalTooShort, format!("the interval lasts {length}; the shortest is {}", limits.interval_min))
+        (
+            Code::IntervalTooShort,
+            format!(
+                "the interval lasts {length}; the shortest is {}",
+                limits.interval_min
+            ),
+        )
     } else if length > limits.interval_max {
-        (Code::IntervalTooLong, format!("the interval lasts {length}; the longest is {}: split it", limits.interval_max))
+        (
+            Code::IntervalTooLong,
+            format!(
+                "the interval lasts {length}; the longest is {}: split it",
+                limits.interval_max
+            ),
+        )
     } else {
         return Ok(());
     };
@@ -94,12 +117,20 @@ fn check_times(reading: &Reading, at: &str, context: &Context<'_>) -> Result<(),
         );
         return Err(Rejection::field(at, "valid_from", Code::Horizon, detail));
     }
-    if let Some(issued_at) = reading.issued_at.filter(|issued| *issued > now + limits.issued_ahead_max) {
+    if let Some(issued_at) = reading
+        .issued_at
+        .filter(|issued| *issued > now + limits.issued_ahead_max)
+    {
         let detail = format!(
             "issued at {issued_at}, more than {} after now ({now}): check the sender's clock and the stamp's offset",
             limits.issued_ahead_max
         );
-        return Err(Rejection::field(at, "issued_at", Code::IssuedInFuture, detail));
+        return Err(Rejection::field(
+            at,
+            "issued_at",
+            Code::IssuedInFuture,
+            detail,
+        ));
     }
     Ok(())
 }
@@ -107,14 +138,18 @@ fn check_times(reading: &Reading, at: &str, context: &Context<'_>) -> Result<(),
 /// The value in the canonical unit of the kind. A unit is checked even where there is no value.
 fn canonical_value(reading: &Reading, at: &str) -> Result<Option<f64>, Rejection> {
     let kind = reading.stream.kind;
-    let Some(unit) = &reading.unit else { return Ok(None) };
-    let converted = kind.convert(reading.value.unwrap_or(0.0), unit).map_err(|error| {
-        let (name, code) = match error {
-            UnitError::Unknown { .. } => ("unit", Code::UnknownUnit),
-            UnitError::NotFinite { .. } => ("value", Code::NotFinite),
-        };
-        Rejection::field(at, name, code, error.to_string())
-    })?;
+    let Some(unit) = &reading.unit else {
+        return Ok(None);
+    };
+    let converted = kind
+        .convert(reading.value.unwrap_or(0.0), unit)
+        .map_err(|error| {
+            let (name, code) = match error {
+                UnitError::Unknown { .. } => ("unit", Code::UnknownUnit),
+                UnitError::NotFinite { .. } => ("value", Code::NotFinite),
+            };
+            Rejection::field(at, name, code, error.to_string())
+        })?;
     Ok(reading.value.map(|_| converted))
 }
 

@@ -4,10 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{
-    DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use sunward_core::signal::{Quality, Scope, StreamKey};
 use sunward_core::time::{TimeError, Timestamp};
@@ -17,8 +15,19 @@ use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown, TEXT_BYTES_MA
 
 /// The fields of a reading, in the order in which they are looked at.
 const FIELDS: [&str; 13] = [
-    "source", "kind", "basis", "site", "zone", "valid_from", "valid_to", "quality", "value", "unit",
-    "issued_at", "sequence", "id",
+    "source",
+    "kind",
+    "basis",
+    "site",
+    "zone",
+    "valid_from",
+    "valid_to",
+    "quality",
+    "value",
+    "unit",
+    "issued_at",
+    "sequence",
+    "id",
 ];
 /// The fields of a zone.
 const ZONE_FIELDS: [&str; 2] = ["scheme", "code"];
@@ -27,10 +36,7 @@ const ZONE_FIELDS: [&str; 2] = ["scheme", "code"];
 ///
 /// Answers one result per item. Numbers out of range, wrong types and the like are rejections of
 /// their item; only what is not JSON, too deep or too many refuses the whole.
-pub fn decode(
-    body: &[u8],
-    items_max: usize,
-) -> Result<Vec<Result<Reading, Rejection>>, Malformed> {
+pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejection>>, Malformed> {
     let depth = nesting(body);
     if depth > DEPTH_MAX {
         return Err(Malformed::Depth { depth });
@@ -45,12 +51,21 @@ pub fn decode(
     .map_err(|error| syntax(body, &error))?;
     json.end().map_err(|error| syntax(body, &error))?;
     if items > items_max {
-        return Err(Malformed::TooManyItems { items, max: items_max });
+        return Err(Malformed::TooManyItems {
+            items,
+            max: items_max,
+        });
     }
     Ok(drafts
         .into_iter()
         .enumerate()
-        .map(|(item, draft)| draft.read(&if in_array { format!("/{item}") } else { String::new() }))
+        .map(|(item, draft)| {
+            draft.read(&if in_array {
+                format!("/{item}")
+            } else {
+                String::new()
+            })
+        })
         .collect())
 }
 
@@ -71,14 +86,23 @@ pub fn decode_file(
     for draft in serde_json::Deserializer::from_slice(file).into_iter::<Draft<'_>>() {
         drafts.push(draft.map_err(|error| syntax(file, &error))?);
         if drafts.len() > items_max {
-            return Err(Malformed::TooManyItems { items: drafts.len(), max: items_max });
+            return Err(Malformed::TooManyItems {
+                items: drafts.len(),
+                max: items_max,
+            });
         }
     }
     let single = drafts.len() == 1;
     Ok(drafts
         .into_iter()
         .enumerate()
-        .map(|(item, draft)| draft.read(&if single { String::new() } else { format!("/{item}") }))
+        .map(|(item, draft)| {
+            draft.read(&if single {
+                String::new()
+            } else {
+                format!("/{item}")
+            })
+        })
         .collect())
 }
 
@@ -132,7 +156,11 @@ fn syntax(body: &[u8], error: &serde_json::Error) -> Malformed {
     } else {
         "; send JSON (RFC 8259) in UTF-8: one reading as an object, or an array of them"
     };
-    Malformed::Syntax { line, column, problem: problem + help }
+    Malformed::Syntax {
+        line,
+        column,
+        problem: problem + help,
+    }
 }
 
 /// The items of an array, at most `items_max` of them kept, all of them counted.
@@ -236,22 +264,36 @@ where
     not_an_object!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str);
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<Self::Value, E> {
-        Ok(Members { raw: [None; N], fault: Some(Fault::NotAnObject) })
+        Ok(Members {
+            raw: [None; N],
+            fault: Some(Fault::NotAnObject),
+        })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Members { raw: [None; N], fault: Some(Fault::NotAnObject) })
+        Ok(Members {
+            raw: [None; N],
+            fault: Some(Fault::NotAnObject),
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut members = Members { raw: [None; N], fault: None };
+        let mut members = Members {
+            raw: [None; N],
+            fault: None,
+        };
         while let Some(Key(key)) = map.next_key()? {
             let value: &'de RawValue = map.next_value()?;
-            match Members::<'de, N>::NAMES.iter().position(|name| *name == key) {
+            match Members::<'de, N>::NAMES
+                .iter()
+                .position(|name| *name == key)
+            {
                 Some(field) if members.raw[field].is_none() => members.raw[field] = Some(value),
                 Some(field) => {
-                    members.fault.get_or_insert(Fault::Twice(Members::<'de, N>::NAMES[field]));
+                    members
+                        .fault
+                        .get_or_insert(Fault::Twice(Members::<'de, N>::NAMES[field]));
                 }
                 None => {
                     let shown = key.chars().take(TEXT_BYTES_MAX).collect();
@@ -296,19 +338,28 @@ where
             Some(Fault::NotAnObject) => Err(Rejection {
                 pointer: at.to_owned(),
                 code: Code::NotAnObject,
-                detail: format!("an object with the fields {} belongs here", Self::NAMES.join(", ")),
+                detail: format!(
+                    "an object with the fields {} belongs here",
+                    Self::NAMES.join(", ")
+                ),
             }),
             Some(Fault::Unknown(name)) => Err(Rejection::field(
                 at,
                 name,
                 Code::UnknownField,
-                format!("no field is called {}: the fields are {}", Shown(name), Self::NAMES.join(", ")),
+                format!(
+                    "no field is called {}: the fields are {}",
+                    Shown(name),
+                    Self::NAMES.join(", ")
+                ),
             )),
             Some(Fault::Twice(name)) => Err(Rejection::field(
                 at,
                 name,
                 Code::DuplicateField,
-                format!("`{name}` stands there twice, and which one is meant can't be known: leave one out"),
+                format!(
+                    "`{name}` stands there twice, and which one is meant can't be known: leave one out"
+                ),
             )),
         }
     }
@@ -316,18 +367,35 @@ where
     /// The raw text of a field; `null` is the same as absent.
     fn raw(&self, name: &str) -> Option<&'de str> {
         let field = Self::NAMES.iter().position(|known| *known == name)?;
-        self.raw[field].map(RawValue::get).filter(|text| *text != "null")
+        self.raw[field]
+            .map(RawValue::get)
+            .filter(|text| *text != "null")
     }
 
     /// A text, unescaped, not empty, bounded, without control characters.
     fn text(&self, at: &str, name: &str) -> Result<Option<Cow<'de, str>>, Rejection> {
-        let Some(raw) = self.raw(name) else { return Ok(None) };
-        let Some(inner) = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
-            return Err(Rejection::field(at, name, Code::WrongType, format!("`{name}` is a text: write it in double quotes")));
+        let Some(raw) = self.raw(name) else {
+            return Ok(None);
+        };
+        let Some(inner) = raw
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+        else {
+            return Err(Rejection::field(
+                at,
+                name,
+                Code::WrongType,
+                format!("`{name}` is a text: write it in double quotes"),
+            ));
         };
         let text = if inner.contains('\\') {
             Cow::Owned(serde_json::from_str::<String>(raw).map_err(|_| {
-                Rejection::field(at, name, Code::BadText, format!("`{name}` has an escape that names no character: write it in UTF-8"))
+                Rejection::field(
+                    at,
+                    name,
+                    Code::BadText,
+                    format!("`{name}` has an escape that names no character: write it in UTF-8"),
+                )
             })?)
         } else {
             Cow::Borrowed(inner)
@@ -337,7 +405,10 @@ where
                 at,
                 name,
                 Code::StringTooLong,
-                format!("`{name}` has {} bytes; at most {TEXT_BYTES_MAX} are allowed: shorten it", text.len()),
+                format!(
+                    "`{name}` has {} bytes; at most {TEXT_BYTES_MAX} are allowed: shorten it",
+                    text.len()
+                ),
             ));
         }
         if text.is_empty() || text.chars().any(char::is_control) {
@@ -345,7 +416,9 @@ where
                 at,
                 name,
                 Code::BadText,
-                format!("`{name}` is empty or has control characters: write a plain name, or leave it out where it may be absent"),
+                format!(
+                    "`{name}` is empty or has control characters: write a plain name, or leave it out where it may be absent"
+                ),
             ));
         }
         Ok(Some(text))
@@ -356,7 +429,9 @@ where
     }
 
     fn stamp(&self, at: &str, name: &str) -> Result<Option<Timestamp>, Rejection> {
-        let Some(text) = self.text(at, name)? else { return Ok(None) };
+        let Some(text) = self.text(at, name)? else {
+            return Ok(None);
+        };
         Timestamp::parse_rfc3339(&text).map(Some).map_err(|error| {
             let code = match error {
                 TimeError::LocalTime { .. } => Code::StampWithoutOffset,
@@ -379,9 +454,15 @@ where
         parse: impl FnOnce(&str) -> Option<T>,
         words: &[&str],
     ) -> Result<Option<T>, Rejection> {
-        let Some(text) = self.text(at, name)? else { return Ok(None) };
+        let Some(text) = self.text(at, name)? else {
+            return Ok(None);
+        };
         parse(&text).map(Some).ok_or_else(|| {
-            let detail = format!("{} is not a {name}: use one of {}", Shown(&text), words.join(", "));
+            let detail = format!(
+                "{} is not a {name}: use one of {}",
+                Shown(&text),
+                words.join(", ")
+            );
             Rejection::field(at, name, code, detail)
         })
     }
@@ -392,11 +473,24 @@ impl Draft<'_> {
     fn read(&self, at: &str) -> Result<Reading, Rejection> {
         self.check(at)?;
         let stream = self.stream(at)?;
-        let (valid_from, valid_to) =
-            (self.required_stamp(at, "valid_from")?, self.required_stamp(at, "valid_to")?);
-        let words = [Quality::Measured, Quality::Estimated, Quality::Forecast, Quality::Missing];
+        let (valid_from, valid_to) = (
+            self.required_stamp(at, "valid_from")?,
+            self.required_stamp(at, "valid_to")?,
+        );
+        let words = [
+            Quality::Measured,
+            Quality::Estimated,
+            Quality::Forecast,
+            Quality::Missing,
+        ];
         let quality = self
-            .word(at, "quality", Code::UnknownQuality, Quality::parse, &words.map(Quality::as_str))?
+            .word(
+                at,
+                "quality",
+                Code::UnknownQuality,
+                Quality::parse,
+                &words.map(Quality::as_str),
+            )?
             .unwrap_or(Quality::Measured);
         let value = self.value(at, quality)?;
         let unit = self.text(at, "unit")?.map(Arc::from);
@@ -419,18 +513,41 @@ impl Draft<'_> {
     fn stream(&self, at: &str) -> Result<StreamKey, Rejection> {
         let source = self.required_text(at, "source")?.into();
         let kind = self
-            .word(at, "kind", Code::UnknownKind, Kind::parse, &Kind::ALL.map(Kind::as_str))?
+            .word(
+                at,
+                "kind",
+                Code::UnknownKind,
+                Kind::parse,
+                &Kind::ALL.map(Kind::as_str),
+            )?
             .ok_or_else(|| missing(at, "kind"))?;
-        let basis =
-            self.word(at, "basis", Code::UnknownBasis, Basis::parse, &Basis::ALL.map(Basis::as_str))?;
+        let basis = self.word(
+            at,
+            "basis",
+            Code::UnknownBasis,
+            Basis::parse,
+            &Basis::ALL.map(Basis::as_str),
+        )?;
         if let Some(basis) = basis.filter(|basis| !basis.fits(kind)) {
-            let fitting: Vec<_> =
-                Basis::ALL.into_iter().filter(|basis| basis.fits(kind)).map(Basis::as_str).collect();
-            let help = if fitting.is_empty() { "leave it out".to_owned() } else { format!("use one of {}", fitting.join(", ")) };
+            let fitting: Vec<_> = Basis::ALL
+                .into_iter()
+                .filter(|basis| basis.fits(kind))
+                .map(Basis::as_str)
+                .collect();
+            let help = if fitting.is_empty() {
+                "leave it out".to_owned()
+            } else {
+                format!("use one of {}", fitting.join(", "))
+            };
             let detail = format!("`{basis}` is not a basis of {kind}: {help}");
             return Err(Rejection::field(at, "basis", Code::BasisDoesNotFit, detail));
         }
-        Ok(StreamKey { source, kind, scope: self.scope(at)?, basis })
+        Ok(StreamKey {
+            source,
+            kind,
+            scope: self.scope(at)?,
+            basis,
+        })
     }
 
     fn scope(&self, at: &str) -> Result<Scope, Rejection> {
@@ -439,8 +556,10 @@ impl Draft<'_> {
             (None, Some(raw)) => {
                 let at = format!("{at}/zone");
                 // The raw text was valid JSON; what can still fail is a number out of range.
-                let zone: Members<'_, 2> = serde_json::from_str(raw)
-                    .unwrap_or(Members { raw: [None; 2], fault: Some(Fault::NotAnObject) });
+                let zone: Members<'_, 2> = serde_json::from_str(raw).unwrap_or(Members {
+                    raw: [None; 2],
+                    fault: Some(Fault::NotAnObject),
+                });
                 zone.check(&at)?;
                 Ok(Scope::Zone {
                     scheme: zone.required_text(&at, "scheme")?.into(),
@@ -474,7 +593,10 @@ impl Draft<'_> {
         if quality == Quality::Missing {
             return reject(
                 Code::ValueWithMissingQuality,
-                format!("`quality: missing` says that there is no value, yet `value` is {}: leave one of them out", Shown(raw)),
+                format!(
+                    "`quality: missing` says that there is no value, yet `value` is {}: leave one of them out",
+                    Shown(raw)
+                ),
             );
         }
         if let Some(text) = raw.strip_prefix('"') {
@@ -483,23 +605,40 @@ impl Draft<'_> {
             return match text.trim().parse::<f64>() {
                 Ok(number) if !number.is_finite() => reject(
                     Code::NotFinite,
-                    format!("{} is not a finite number: where there is no value, leave `value` out and send `quality: missing`", Shown(text)),
+                    format!(
+                        "{} is not a finite number: where there is no value, leave `value` out and send `quality: missing`",
+                        Shown(text)
+                    ),
                 ),
-                _ => reject(Code::WrongType, format!("the value {} is a text: send a number without quotes", Shown(text))),
+                _ => reject(
+                    Code::WrongType,
+                    format!(
+                        "the value {} is a text: send a number without quotes",
+                        Shown(text)
+                    ),
+                ),
             };
         }
         match raw.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(Some(number)),
             Ok(_) => reject(
                 Code::NotFinite,
-                format!("{} is too large for a 64-bit floating-point number: check the value and its unit", Shown(raw)),
+                format!(
+                    "{} is too large for a 64-bit floating-point number: check the value and its unit",
+                    Shown(raw)
+                ),
             ),
-            Err(_) => reject(Code::WrongType, format!("the value {} is not a number", Shown(raw))),
+            Err(_) => reject(
+                Code::WrongType,
+                format!("the value {} is not a number", Shown(raw)),
+            ),
         }
     }
 
     fn sequence(&self, at: &str) -> Result<Option<u64>, Rejection> {
-        let Some(raw) = self.raw("sequence") else { return Ok(None) };
+        let Some(raw) = self.raw("sequence") else {
+            return Ok(None);
+        };
         raw.parse().map(Some).map_err(|_| {
             let detail = format!(
                 "{} is not a sequence number: send a whole number from 0 to {}, without quotes",
@@ -512,5 +651,10 @@ impl Draft<'_> {
 }
 
 fn missing(at: &str, name: &str) -> Rejection {
-    Rejection::field(at, name, Code::MissingField, format!("`{name}` is required: add it"))
+    Rejection::field(
+        at,
+        name,
+        Code::MissingField,
+        format!("`{name}` is required: add it"),
+    )
 }
