@@ -7,6 +7,7 @@ pub mod actuators;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod demo;
 pub mod dispatch;
 pub mod engine_handle;
 pub mod engine_loop;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod demo;
 mod output;
 mod replay;
 
@@ -35,6 +36,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// The whole loop in one process: three sites follow 18 h of grid carbon. Nothing to install.
+    Demo(demo::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
     /// Shell completions on standard output, for example: sunward completions bash
@@ -66,6 +69,7 @@ impl Output {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
+        Command::Demo(args) => demo::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Completions { shell } => {
             completions(shell);
