@@ -17,3 +17,6 @@ pub mod metric_definitions;
 pub mod publish;
 pub mod readiness;
 pub mod writer;
+pub mod api;
+pub mod run;
+pub mod tokens;
