@@ -194,7 +194,7 @@ impl Engine {
             Event::Started(started) => self.start(started),
             Event::FleetReplaced { file } => self.replace_fleet(file, out),
             Event::PoliciesReplaced { files } => self.replace_policies(files, out),
-            Event::SinkUp { sink, ends } => self.sink_up(sink, ends),
+            Event::SinkUp { sink, ends, taken } => self.sink_up(sink, ends, taken),
             Event::SinkDown { sink, .. } => {
                 self.state.sinks_up.remove(sink);
             }
@@ -397,7 +397,7 @@ impl Engine {
             .collect();
     }
 
-    fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd]) {
+    fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd], taken: &[StreamEnd]) {
         self.state.sinks_up.insert(sink.clone());
         for end in ends {
             // A stream of a federation that this journal never heard of goes on where it is.
@@ -406,7 +406,8 @@ impl Engine {
                 .federations
                 .entry(end.federation.clone())
                 .or_default();
-            federation.resume(Some(end), self.state.term);
+            let taken = taken.iter().find(|taken| taken.federation == end.federation);
+            federation.resume(end, taken, self.state.term);
         }
     }
 

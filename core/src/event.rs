@@ -39,6 +39,9 @@ pub enum Event {
         sink: Arc<str>,
         /// The last entry of each federation's stream; absent where the stream is empty.
         ends: Vec<StreamEnd>,
+        /// The last entry of this journal that the sink is known to have taken, as it was saved
+        /// beside the journal; counts only where the stream's end is not from this journal.
+        taken: Vec<StreamEnd>,
     },
     /// An event sink was lost.
     SinkDown {

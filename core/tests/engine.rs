@@ -227,7 +227,7 @@ fn what_a_sink_does_not_have_is_issued_anew_in_a_new_term() {
     world.at_home(minute(25), "caiso-a", |home| home.ready = 1);
     world.submit(minute(26), vec![Event::Started(Started { term: 4, seed: 7, version: "t".into() })]);
     let end = |term, sequence| StreamEnd { federation: "job".into(), term, sequence };
-    world.submit(minute(26), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end(1, 1)] }]);
+    world.submit(minute(26), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end(1, 1)], taken: vec![] }]);
     let outbox: Vec<_> = world.engine.state().federations["job"]
         .outbox
         .iter()
@@ -236,12 +236,29 @@ fn what_a_sink_does_not_have_is_issued_anew_in_a_new_term() {
     assert_eq!(outbox, [("1-1".to_owned(), 1, 1), ("1-2".to_owned(), 4, 2)]);
     // A stream that is ahead of this journal: the sequence goes on from there.
     world.submit(minute(27), vec![Event::Started(Started { term: 9, seed: 7, version: "t".into() })]);
-    world.submit(minute(27), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end(8, 100)] }]);
+    world.submit(minute(27), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end(8, 100)], taken: vec![end(4, 2)] }]);
     for m in (30..75).step_by(5) {
         world.carbon(m, "CAISO_NORTH", 400.0);
     }
     let last = world.engine.state().federations["job"].outbox.back().unwrap().clone();
     assert_eq!((last.term, last.sequence, last.kind.as_str()), (9, 102, "site.drained"));
+}
+
+#[test]
+fn events_of_an_empty_journal_go_behind_those_that_a_stream_already_has() {
+    // The sink was away at the start: the first events were issued in term 1, and only then it
+    // turned out that the stream ends in term 7.
+    let mut world = World::new(FLEET, &[POLICY]);
+    for m in (15..25).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    world.submit(minute(26), vec![Event::Started(Started { term: 8, seed: 7, version: "t".into() })]);
+    let end = StreamEnd { federation: "job".into(), term: 7, sequence: 40 };
+    world.submit(minute(26), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end], taken: vec![] }]);
+    let outbox = &world.engine.state().federations["job"].outbox;
+    let found: Vec<_> = outbox.iter().map(|e| (e.id.to_string(), e.term, e.sequence)).collect();
+    assert_eq!(found, [("1-1".to_owned(), 8, 41)]);
+    assert_eq!(world.engine.state().federations["job"].sites["caiso"].sequence, 41);
 }
 
 #[test]
