@@ -153,7 +153,8 @@ impl Federation {
             None if self.lies_before_outbox(end) => return,
             None => {
                 let taken = taken.map_or((0, 0), |taken| (taken.term, taken.sequence));
-                self.outbox.partition_point(|e| (e.term, e.sequence) <= taken)
+                self.outbox
+                    .partition_point(|e| (e.term, e.sequence) <= taken)
             }
         };
         let mut sequence = end.sequence;
@@ -166,15 +167,20 @@ impl Federation {
                 state.sequence = sequence;
             }
         }
-        self.sequence = if first_lacking < self.outbox.len() { sequence } else { self.sequence.max(sequence) };
+        self.sequence = if first_lacking < self.outbox.len() {
+            sequence
+        } else {
+            self.sequence.max(sequence)
+        };
     }
 
     /// True when the outbox was trimmed and `end` belongs to what was.
     fn lies_before_outbox(&self, end: &StreamEnd) -> bool {
         self.outbox.len() == OUTBOX_MAX
-            && self.outbox.front().is_some_and(|first| {
-                end.term <= first.term && end.sequence < first.sequence
-            })
+            && self
+                .outbox
+                .front()
+                .is_some_and(|first| end.term <= first.term && end.sequence < first.sequence)
     }
 
     /// Up to `max` envelopes after `(term, sequence)`, oldest first.
