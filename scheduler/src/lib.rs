@@ -4,7 +4,9 @@
 //! serves. See ARCHITECTURE.md for the code map.
 
 pub mod actuators;
+pub mod api;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod dispatch;
@@ -14,5 +16,7 @@ pub mod files;
 pub mod journal;
 pub mod metric_definitions;
 pub mod publish;
+pub mod push;
 pub mod readiness;
+pub mod tokens;
 pub mod writer;

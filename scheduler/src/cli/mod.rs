@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 mod output;
+mod partner;
 mod replay;
+mod signal;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -37,6 +39,10 @@ struct Cli {
 enum Command {
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
+    /// Energy partners and their tokens.
+    Partner(partner::Args),
+    /// Readings: send them from a file.
+    Signal(signal::Args),
     /// Shell completions on standard output, for example: sunward completions bash
     Completions {
         /// The shell.
@@ -67,6 +73,8 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Replay(args) => replay::run(&args),
+        Command::Partner(args) => partner::run(args),
+        Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {
             completions(shell);
             Ok(ExitCode::SUCCESS)
@@ -77,6 +85,13 @@ pub fn main() -> ExitCode {
         output::error(&error);
         ExitCode::from(WRONG_USE)
     })
+}
+
+/// Runs a command that asks the daemon; one thread is enough for that.
+fn block_on(
+    command: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
 
 fn completions(shell: clap_complete::Shell) {
