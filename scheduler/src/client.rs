@@ -45,10 +45,16 @@ impl ServerArgs {
 
 fn read_token(path: &Path) -> anyhow::Result<Secret> {
     let fail = |problem: String| anyhow::anyhow!("the token file {} {problem}", path.display());
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| fail(format!("can't be read ({error}): check the path and its permissions")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        fail(format!(
+            "can't be read ({error}): check the path and its permissions"
+        ))
+    })?;
     let text = text.trim();
-    if text.is_empty() || text.len() > TOKEN_BYTES_MAX || !text.bytes().all(|b| b.is_ascii_graphic()) {
+    if text.is_empty()
+        || text.len() > TOKEN_BYTES_MAX
+        || !text.bytes().all(|b| b.is_ascii_graphic())
+    {
         return Err(fail("does not hold one token: write the token that `sunward partner add` showed, alone, into it".into()));
     }
     Ok(Secret::new(text))
@@ -67,7 +73,9 @@ pub enum ClientError {
     #[error("the system's certificates can't be read, so https can't be checked: {0}")]
     Certificates(io::Error),
     /// No connection, or it broke.
-    #[error("the daemon at {server} can't be reached ({reason}): check that it runs and that --server names its address")]
+    #[error(
+        "the daemon at {server} can't be reached ({reason}): check that it runs and that --server names its address"
+    )]
     Unreachable {
         /// Its address.
         server: String,
@@ -103,7 +111,10 @@ impl Reply {
     pub fn problem_text(&self) -> String {
         match self.json::<Problem>() {
             Ok(problem) => format!("{} {}: {}", self.status, problem.title, problem.detail),
-            Err(_) => format!("status {}, and not in the words of a sunward daemon: check --server", self.status),
+            Err(_) => format!(
+                "status {}, and not in the words of a sunward daemon: check --server",
+                self.status
+            ),
         }
     }
 }
@@ -121,9 +132,15 @@ pub struct Client {
 
 impl Client {
     /// A client of the daemon at `server`, `http://` or `https://`.
-    pub fn new(server: &str, token: Option<Secret>, timeout: Duration) -> Result<Client, ClientError> {
+    pub fn new(
+        server: &str,
+        token: Option<Secret>,
+        timeout: Duration,
+    ) -> Result<Client, ClientError> {
         let server = server.trim_end_matches('/').to_owned();
-        let address = || ClientError::Address { server: server.clone() };
+        let address = || ClientError::Address {
+            server: server.clone(),
+        };
         let uri: Uri = server.parse().map_err(|_| address())?;
         let https = match uri.scheme_str() {
             Some("https") => true,
@@ -141,8 +158,14 @@ impl Client {
                 value.set_sensitive(true);
                 value
             });
-        let inner = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector(https)?);
-        Ok(Client { server, authorization, timeout, inner })
+        let inner = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+            .build(connector(https)?);
+        Ok(Client {
+            server,
+            authorization,
+            timeout,
+            inner,
+        })
     }
 
     /// The address, for messages.
@@ -161,7 +184,10 @@ impl Client {
     }
 
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, ClientError> {
-        let unreachable = |reason: String| ClientError::Unreachable { server: self.server.clone(), reason };
+        let unreachable = |reason: String| ClientError::Unreachable {
+            server: self.server.clone(),
+            reason,
+        };
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.server))
@@ -174,30 +200,48 @@ impl Client {
         }
         let request = request
             .body(Full::new(body))
-            .map_err(|_| ClientError::Address { server: format!("{}{path}", self.server) })?;
+            .map_err(|_| ClientError::Address {
+                server: format!("{}{path}", self.server),
+            })?;
         tokio::time::timeout(self.timeout, self.exchange(request))
             .await
             .unwrap_or_else(|_| Err(unreachable(format!("no answer within {:?}", self.timeout))))
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Reply, ClientError> {
-        let unreachable = |reason: String| ClientError::Unreachable { server: self.server.clone(), reason };
-        let response = self.inner.request(request).await.map_err(|error| unreachable(causes(&error)))?;
+        let unreachable = |reason: String| ClientError::Unreachable {
+            server: self.server.clone(),
+            reason,
+        };
+        let response = self
+            .inner
+            .request(request)
+            .await
+            .map_err(|error| unreachable(causes(&error)))?;
         let (parts, body) = response.into_parts();
-        let body = Limited::new(body, REPLY_BYTES_MAX).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                ClientError::TooLong { server: self.server.clone() }
-            } else {
-                unreachable(format!("the answer broke off: {error}"))
-            }
-        })?;
+        let body = Limited::new(body, REPLY_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| {
+                if error.is::<http_body_util::LengthLimitError>() {
+                    ClientError::TooLong {
+                        server: self.server.clone(),
+                    }
+                } else {
+                    unreachable(format!("the answer broke off: {error}"))
+                }
+            })?;
         let retry_after = parts
             .headers
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.parse().ok())
             .map(Duration::from_secs);
-        Ok(Reply { status: parts.status.as_u16(), retry_after, body: body.to_bytes() })
+        Ok(Reply {
+            status: parts.status.as_u16(),
+            retry_after,
+            body: body.to_bytes(),
+        })
     }
 }
 
@@ -210,7 +254,9 @@ fn connector(https: bool) -> Result<HttpsConnector<HttpConnector>, ClientError> 
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let builder = HttpsConnectorBuilder::new();
     let builder = if https {
-        builder.with_provider_and_native_roots(provider).map_err(ClientError::Certificates)?
+        builder
+            .with_provider_and_native_roots(provider)
+            .map_err(ClientError::Certificates)?
     } else {
         let config = rustls::ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()
@@ -240,11 +286,23 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_and_tokens_stay_hidden() {
-        for server in ["", "127.0.0.1:7117", "ftp://host", "http://", "http://h?q=1", "not an address"] {
+        for server in [
+            "",
+            "127.0.0.1:7117",
+            "ftp://host",
+            "http://",
+            "http://h?q=1",
+            "not an address",
+        ] {
             let error = Client::new(server, None, REQUEST_TIMEOUT).unwrap_err();
             assert!(matches!(error, ClientError::Address { .. }), "{server}");
         }
-        let client = Client::new("http://127.0.0.1:1/", Some(Secret::new("sw_a_b")), REQUEST_TIMEOUT).unwrap();
+        let client = Client::new(
+            "http://127.0.0.1:1/",
+            Some(Secret::new("sw_a_b")),
+            REQUEST_TIMEOUT,
+        )
+        .unwrap();
         assert_eq!(client.server(), "http://127.0.0.1:1");
         assert!(!format!("{client:?}").contains("sw_a_b"));
     }
@@ -257,7 +315,12 @@ mod tests {
         assert_eq!(read_token(&path).unwrap(), Secret::new("sw_a_b"));
         for text in ["", "two words", "a\nb"] {
             std::fs::write(&path, text).unwrap();
-            assert!(read_token(&path).unwrap_err().to_string().contains("partner add"));
+            assert!(
+                read_token(&path)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("partner add")
+            );
         }
         assert!(read_token(&folder.path().join("absent")).is_err());
     }
@@ -265,8 +328,13 @@ mod tests {
     #[tokio::test]
     async fn nobody_listening_is_unreachable() {
         // A port that was free a moment ago.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let client = Client::new(&format!("http://127.0.0.1:{port}"), None, REQUEST_TIMEOUT).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let client =
+            Client::new(&format!("http://127.0.0.1:{port}"), None, REQUEST_TIMEOUT).unwrap();
         let error = client.get("/healthz").await.unwrap_err();
         assert!(error.to_string().contains("refused"), "{error}");
     }

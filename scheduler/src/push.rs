@@ -26,7 +26,10 @@ pub struct Patience {
 impl Patience {
     /// The usual waits, for so long.
     pub fn new(retry_for: Duration) -> Patience {
-        Patience { retry_for, first_wait: Duration::from_millis(200) }
+        Patience {
+            retry_for,
+            first_wait: Duration::from_millis(200),
+        }
     }
 }
 
@@ -86,14 +89,26 @@ pub async fn push(
         if batch.is_empty() {
             continue;
         }
-        let state = Progress { answered: sent, total, rejected: answer.rejected.len(), waiting: None };
+        let state = Progress {
+            answered: sent,
+            total,
+            rejected: answer.rejected.len(),
+            waiting: None,
+        };
         let reply = deliver(client, encode(batch), patience, &mut |problem| {
-            progress(Progress { waiting: Some(problem), ..state });
+            progress(Progress {
+                waiting: Some(problem),
+                ..state
+            });
         })
         .await?;
         add(&reply, batch, answer)?;
         sent += batch.len();
-        progress(Progress { answered: sent, rejected: answer.rejected.len(), ..state });
+        progress(Progress {
+            answered: sent,
+            rejected: answer.rejected.len(),
+            ..state
+        });
     }
     answer.rejected.sort_by_key(|rejected| rejected.item);
     Ok(())
@@ -101,7 +116,9 @@ pub async fn push(
 
 fn encode(batch: &[Entry]) -> Bytes {
     let readings: Vec<_> = batch.iter().map(|entry| &entry.reading).collect();
-    serde_json::to_vec(&readings).expect("readings hold only texts and finite numbers").into()
+    serde_json::to_vec(&readings)
+        .expect("readings hold only texts and finite numbers")
+        .into()
 }
 
 /// True for an answer that may be another one later: of the daemon, or of a proxy before it.
@@ -115,7 +132,10 @@ async fn deliver(
     patience: Patience,
     waiting: &mut (dyn FnMut(&str) + Send),
 ) -> Result<Reply, PushError> {
-    let Patience { retry_for, first_wait: mut backoff } = patience;
+    let Patience {
+        retry_for,
+        first_wait: mut backoff,
+    } = patience;
     let mut failing_since = None;
     loop {
         let (problem, asked) = match client.post_json("/v1/signals", body.clone()).await {
@@ -127,7 +147,10 @@ async fn deliver(
         let since = *failing_since.get_or_insert_with(Instant::now);
         let left = retry_for.saturating_sub(since.elapsed());
         if left.is_zero() {
-            return Err(PushError::Unreachable { tried_for: retry_for, problem });
+            return Err(PushError::Unreachable {
+                tried_for: retry_for,
+                problem,
+            });
         }
         waiting(&problem);
         tokio::time::sleep(backoff.max(asked.unwrap_or_default()).min(left)).await;
@@ -145,13 +168,19 @@ fn add(reply: &Reply, batch: &[Entry], answer: &mut Answer) -> Result<(), PushEr
         if problem.errors.is_empty() {
             return Err(refused());
         }
-        Answer { rejected: problem.errors, ..Answer::default() }
+        Answer {
+            rejected: problem.errors,
+            ..Answer::default()
+        }
     };
     answer.accepted += part.accepted;
     answer.duplicate += part.duplicate;
     answer.superseded += part.superseded;
     for rejected in part.rejected {
-        let entry = usize::try_from(rejected.item).ok().and_then(|item| batch.get(item)).ok_or_else(refused)?;
+        let entry = usize::try_from(rejected.item)
+            .ok()
+            .and_then(|item| batch.get(item))
+            .ok_or_else(refused)?;
         answer.rejected.push(in_file(rejected, entry.item));
     }
     Ok(())
@@ -163,7 +192,11 @@ fn in_file(rejected: Rejected, item: u64) -> Rejected {
         .pointer
         .strip_prefix(&format!("/{}", rejected.item))
         .unwrap_or(&rejected.pointer);
-    Rejected { pointer: format!("/{item}{field}"), item, ..rejected }
+    Rejected {
+        pointer: format!("/{item}{field}"),
+        item,
+        ..rejected
+    }
 }
 
 #[cfg(test)]

@@ -14,11 +14,14 @@ use super::*;
 use crate::client::REQUEST_TIMEOUT;
 use crate::tokens::Secret;
 
+/// Status, `Retry-After` and body.
+type Scripted = (u16, Option<&'static str>, Value);
+
 /// What a server received and what it shall answer; when nothing is left, everything is accepted.
 #[derive(Clone, Default)]
 struct Script {
     bodies: Arc<Mutex<Vec<Bytes>>>,
-    answers: Arc<Mutex<VecDeque<(u16, Option<&'static str>, Value)>>>,
+    answers: Arc<Mutex<VecDeque<Scripted>>>,
 }
 
 impl Script {
@@ -27,11 +30,18 @@ impl Script {
         let items = serde_json::from_slice::<Vec<Value>>(&body).unwrap().len();
         self.bodies.lock().unwrap().push(body);
         let accepted = json!({"accepted": items, "duplicate": 0, "superseded": 0, "rejected": []});
-        let (status, retry_after, body) =
-            self.answers.lock().unwrap().pop_front().unwrap_or((202, None, accepted));
-        let mut response = (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response();
+        let (status, retry_after, body) = self
+            .answers
+            .lock()
+            .unwrap()
+            .pop_front()
+            .unwrap_or((202, None, accepted));
+        let mut response =
+            (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response();
         if let Some(seconds) = retry_after {
-            response.headers_mut().insert("retry-after", seconds.parse().unwrap());
+            response
+                .headers_mut()
+                .insert("retry-after", seconds.parse().unwrap());
         }
         response
     }
@@ -40,7 +50,9 @@ impl Script {
         let script = self.clone();
         let router = Router::new().route(
             "/v1/signals",
-            post(move |headers: HeaderMap, body: Bytes| async move { script.answer(&headers, body) }),
+            post(
+                move |headers: HeaderMap, body: Bytes| async move { script.answer(&headers, body) },
+            ),
         );
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
@@ -49,18 +61,27 @@ impl Script {
     }
 
     fn then(self, status: u16, retry_after: Option<&'static str>, body: Value) -> Script {
-        self.answers.lock().unwrap().push_back((status, retry_after, body));
+        self.answers
+            .lock()
+            .unwrap()
+            .push_back((status, retry_after, body));
         self
     }
 
     fn sizes(&self) -> Vec<usize> {
         let bodies = self.bodies.lock().unwrap();
-        bodies.iter().map(|body| serde_json::from_slice::<Vec<Value>>(body).unwrap().len()).collect()
+        bodies
+            .iter()
+            .map(|body| serde_json::from_slice::<Vec<Value>>(body).unwrap().len())
+            .collect()
     }
 }
 
 fn patience(retry_for: Duration) -> Patience {
-    Patience { retry_for, first_wait: Duration::from_millis(1) }
+    Patience {
+        retry_for,
+        first_wait: Duration::from_millis(1),
+    }
 }
 
 fn start() -> Timestamp {
@@ -82,12 +103,29 @@ fn series(readings: usize, rebase: Option<Rebase>) -> Series {
     Series::read(lines.as_bytes(), None, rebase).unwrap()
 }
 
-async fn run(script: &Script, series: &Series, retry_for: Duration) -> (Result<(), PushError>, Answer, Vec<String>) {
+async fn run(
+    script: &Script,
+    series: &Series,
+    retry_for: Duration,
+) -> (Result<(), PushError>, Answer, Vec<String>) {
     let client = script.serve().await;
     let (mut answer, mut seen) = (Answer::default(), Vec::new());
-    let done = push(series, &client, start, patience(retry_for), &mut answer, &mut |progress| {
-        seen.push(format!("{}/{} {} {}", progress.answered, progress.total, progress.rejected, progress.waiting.is_some()));
-    })
+    let done = push(
+        series,
+        &client,
+        start,
+        patience(retry_for),
+        &mut answer,
+        &mut |progress| {
+            seen.push(format!(
+                "{}/{} {} {}",
+                progress.answered,
+                progress.total,
+                progress.rejected,
+                progress.waiting.is_some()
+            ));
+        },
+    )
     .await;
     (done, answer, seen)
 }
@@ -100,7 +138,10 @@ async fn batches_of_a_hundred_and_one_sum() {
     assert_eq!(script.sizes(), [100, 100, 48]);
     assert_eq!((answer.accepted, answer.rejected.len()), (248, 2));
     assert_eq!(answer.rejected[0].pointer, "/99/valid_from");
-    assert_eq!(seen, ["100/248 2 false", "200/248 2 false", "248/248 2 false"]);
+    assert_eq!(
+        seen,
+        ["100/248 2 false", "200/248 2 false", "248/248 2 false"]
+    );
 }
 
 #[tokio::test]
@@ -110,19 +151,41 @@ async fn items_of_a_batch_become_items_of_the_file() {
     let problem = json!({"type": "t", "title": "t", "status": 422, "detail": "d", "code": "all_items_refused",
                          "retryable": false, "errors": [{"item": 3, "pointer": "/3/site", "code": "unknown_site", "detail": "d"}]});
     let script = Script::default()
-        .then(202, None, json!({"accepted": 90, "duplicate": 7, "superseded": 1, "rejected": rejected}))
+        .then(
+            202,
+            None,
+            json!({"accepted": 90, "duplicate": 7, "superseded": 1, "rejected": rejected}),
+        )
         .then(422, None, problem);
     let (done, answer, _) = run(&script, &series(150, None), Duration::ZERO).await;
     done.unwrap();
-    assert_eq!((answer.accepted, answer.duplicate, answer.superseded), (90, 7, 1));
-    let pointers: Vec<_> = answer.rejected.iter().map(|r| (r.item, r.pointer.as_str())).collect();
+    assert_eq!(
+        (answer.accepted, answer.duplicate, answer.superseded),
+        (90, 7, 1)
+    );
+    let pointers: Vec<_> = answer
+        .rejected
+        .iter()
+        .map(|r| (r.item, r.pointer.as_str()))
+        .collect();
     // The second batch begins with item 101, because 99 was refused here.
-    assert_eq!(pointers, [(0, "/0/unit"), (47, "/47"), (99, "/99/valid_from"), (104, "/104/site")]);
+    assert_eq!(
+        pointers,
+        [
+            (0, "/0/unit"),
+            (47, "/47"),
+            (99, "/99/valid_from"),
+            (104, "/104/site")
+        ]
+    );
 }
 
 #[tokio::test]
 async fn the_same_bytes_go_again_while_the_daemon_says_later() {
-    let script = Script::default().then(503, None, json!({})).then(429, Some("0"), json!({})).then(502, None, json!({}));
+    let script = Script::default()
+        .then(503, None, json!({}))
+        .then(429, Some("0"), json!({}))
+        .then(502, None, json!({}));
     let (done, answer, seen) = run(&script, &series(3, None), Duration::from_secs(60)).await;
     done.unwrap();
     assert_eq!(answer.accepted, 3);
@@ -146,11 +209,26 @@ async fn after_the_time_for_retries_it_gives_up() {
 
 #[tokio::test]
 async fn an_unreachable_daemon_is_told_from_one_that_refuses() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let client = Client::new(&format!("http://127.0.0.1:{port}"), None, REQUEST_TIMEOUT).unwrap();
     let mut answer = Answer::default();
-    let done = push(&series(1, None), &client, start, patience(Duration::ZERO), &mut answer, &mut |_| {}).await;
-    assert!(matches!(done, Err(PushError::Unreachable { .. })), "{done:?}");
+    let done = push(
+        &series(1, None),
+        &client,
+        start,
+        patience(Duration::ZERO),
+        &mut answer,
+        &mut |_| {},
+    )
+    .await;
+    assert!(
+        matches!(done, Err(PushError::Unreachable { .. })),
+        "{done:?}"
+    );
     for status in [401, 404, 500] {
         let script = Script::default().then(status, None, json!({"error": "x"}));
         let (done, ..) = run(&script, &series(1, None), Duration::from_secs(60)).await;
@@ -162,7 +240,10 @@ async fn an_unreachable_daemon_is_told_from_one_that_refuses() {
 #[tokio::test]
 async fn rebased_readings_wait_for_their_time() {
     // A clock that jumps ahead each time it is asked: 5 s a look, and intervals of 10 s.
-    let rebase = Rebase { start: start(), speed: 6.0 };
+    let rebase = Rebase {
+        start: start(),
+        speed: 6.0,
+    };
     let series = series(4, Some(rebase));
     let script = Script::default();
     let client = script.serve().await;
@@ -172,7 +253,16 @@ async fn rebased_readings_wait_for_their_time() {
         let look = looks.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         start() + sunward_core::time::Span::from_millis(9_990 * look)
     };
-    push(&series, &client, now, patience(Duration::ZERO), &mut answer, &mut |_| {}).await.unwrap();
+    push(
+        &series,
+        &client,
+        now,
+        patience(Duration::ZERO),
+        &mut answer,
+        &mut |_| {},
+    )
+    .await
+    .unwrap();
     assert_eq!(answer.accepted, 4);
     assert!(script.sizes().len() > 1, "{:?}", script.sizes());
     let bodies = script.bodies.lock().unwrap();

@@ -20,9 +20,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Add a partner and show its token, once.
-    #[command(after_help = "Example:\n  sunward partner add watttime-bridge --grant source=watttime,sites=caiso+berlin,kinds=carbon_intensity\n\
+    #[command(
+        after_help = "Example:\n  sunward partner add watttime-bridge --grant source=watttime,sites=caiso+berlin,kinds=carbon_intensity\n\
                             A grant for a site covers the zones that the fleet maps to it. `*` stands for every source, site or kind.\n\
-                            A running daemon takes the change at once.")]
+                            A running daemon takes the change at once."
+    )]
     Add {
         /// 1 to 63 characters: a-z, 0-9 and `-`.
         name: String,
@@ -54,7 +56,9 @@ struct Common {
 
 impl Common {
     fn path(&self) -> PathBuf {
-        self.tokens.clone().unwrap_or_else(|| Config::default().tokens_path())
+        self.tokens
+            .clone()
+            .unwrap_or_else(|| Config::default().tokens_path())
     }
 }
 
@@ -83,14 +87,20 @@ impl<'a> Row<'a> {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let done = match args.command {
-        Command::Add { name, grant, operator, common } => {
-            tokens::issue(&name, grant, operator, wall_now()).and_then(|(partner, secret)| {
-                tokens::add(&common.path(), partner.clone())?;
-                Ok(show(&[Row::new(&partner, Some(&secret))], common.output))
-            })
-        }
+        Command::Add {
+            name,
+            grant,
+            operator,
+            common,
+        } => tokens::issue(&name, grant, operator, wall_now()).and_then(|(partner, secret)| {
+            tokens::add(&common.path(), partner.clone())?;
+            Ok(show(&[Row::new(&partner, Some(&secret))], common.output))
+        }),
         Command::List { common } => tokens::read(&common.path()).map(|partners| {
-            let rows: Vec<_> = partners.iter().map(|partner| Row::new(partner, None)).collect();
+            let rows: Vec<_> = partners
+                .iter()
+                .map(|partner| Row::new(partner, None))
+                .collect();
             show(&rows, common.output)
         }),
     };
@@ -116,7 +126,10 @@ fn show(rows: &[Row<'_>], form: Option<Output>) -> anyhow::Result<ExitCode> {
         output::line(&format!("{:<24} {role:<9} {}", row.name, row.created))?;
         for grant in row.grants {
             let (sites, kinds) = (grant.sites.join("+"), grant.kinds.join("+"));
-            output::line(&format!("  source={},sites={sites},kinds={kinds}", grant.source))?;
+            output::line(&format!(
+                "  source={},sites={sites},kinds={kinds}",
+                grant.source
+            ))?;
         }
         if let Some(secret) = row.secret {
             output::line(&format!("token, shown only now: {secret}"))?;

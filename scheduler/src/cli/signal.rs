@@ -30,9 +30,11 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Send readings from a CSV or JSON file to the daemon.
-    #[command(after_help = "A file with --time-column is CSV; another holds JSON readings: one object, an array, or one object \
+    #[command(
+        after_help = "A file with --time-column is CSV; another holds JSON readings: one object, an array, or one object \
                             a line.\nOld series live on the present clock with --rebase now --speed 300 (five minutes become a \
-                            second).")]
+                            second)."
+    )]
     Push(Box<PushArgs>),
 }
 
@@ -125,7 +127,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn push_file(args: &PushArgs) -> anyhow::Result<ExitCode> {
     let keys = args.csv.keys();
     let mapping = if keys.is_empty() {
-        if args.file.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv")) {
+        if args
+            .file
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("csv"))
+        {
             anyhow::bail!(
                 "{} is CSV by its name, and nothing says what its columns are: give --time-column, --value-column, \
                  --interval, --unit, --source, --kind, and --site or --zone",
@@ -144,7 +150,11 @@ async fn push_file(args: &PushArgs) -> anyhow::Result<ExitCode> {
         Err(error) => {
             let wrong_use = error.is_wrong_use();
             let error = anyhow::Error::new(error).context(args.file.display().to_string());
-            return if wrong_use { Err(error) } else { refused(&error) };
+            if wrong_use {
+                return Err(error);
+            }
+            output::error(&error);
+            return Ok(ExitCode::from(FOUND));
         }
     };
     drop(file);
@@ -161,7 +171,11 @@ async fn push_file(args: &PushArgs) -> anyhow::Result<ExitCode> {
         Some(Ok(())) if answer.rejected.is_empty() => 0,
         Some(Ok(())) => FOUND,
         Some(Err(error)) => {
-            let code = if matches!(error, PushError::Unreachable { .. }) { UNREACHABLE } else { FOUND };
+            let code = if matches!(error, PushError::Unreachable { .. }) {
+                UNREACHABLE
+            } else {
+                FOUND
+            };
             output::error(&error.into());
             code
         }
@@ -171,16 +185,22 @@ async fn push_file(args: &PushArgs) -> anyhow::Result<ExitCode> {
 
 /// The keys as the flags that they are here.
 fn flags(text: &str) -> anyhow::Error {
-    let keys = ["time_column", "value_column", "time_zone", "interval", "unit", "source", "kind", "basis", "site", "zone"];
+    let keys = [
+        "time_column",
+        "value_column",
+        "time_zone",
+        "interval",
+        "unit",
+        "source",
+        "kind",
+        "basis",
+        "site",
+        "zone",
+    ];
     let text = keys.iter().fold(text.to_owned(), |text, key| {
         text.replace(&format!("`{key}`"), &format!("--{}", key.replace('_', "-")))
     });
     anyhow::anyhow!(text)
-}
-
-fn refused(error: &anyhow::Error) -> anyhow::Result<ExitCode> {
-    output::error(error);
-    Ok(ExitCode::from(FOUND))
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
@@ -188,11 +208,20 @@ fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     // One byte more than allowed tells a file that is too long from one that just fits.
     let most = FILE_BYTES_MAX as u64 + 1;
     if path == Path::new("-") {
-        std::io::stdin().lock().take(most).read_to_end(&mut file).context("standard input can't be read")?;
+        std::io::stdin()
+            .lock()
+            .take(most)
+            .read_to_end(&mut file)
+            .context("standard input can't be read")?;
     } else {
         std::fs::File::open(path)
             .and_then(|open| open.take(most).read_to_end(&mut file))
-            .with_context(|| format!("{} can't be read: check the path and its permissions", path.display()))?;
+            .with_context(|| {
+                format!(
+                    "{} can't be read: check the path and its permissions",
+                    path.display()
+                )
+            })?;
     }
     Ok(file)
 }
@@ -210,10 +239,16 @@ fn show(answer: &Answer, form: Output) -> anyhow::Result<()> {
         answer.rejected.len()
     ))?;
     for rejected in answer.rejected.iter().take(REJECTIONS_SHOWN_MAX) {
-        output::line(&format!("  {:<20} {}: {}", rejected.pointer, rejected.code, rejected.detail))?;
+        output::line(&format!(
+            "  {:<20} {}: {}",
+            rejected.pointer, rejected.code, rejected.detail
+        ))?;
     }
     if answer.rejected.len() > REJECTIONS_SHOWN_MAX {
-        output::line(&format!("  and {} more: see --output json", answer.rejected.len() - REJECTIONS_SHOWN_MAX))?;
+        output::line(&format!(
+            "  and {} more: see --output json",
+            answer.rejected.len() - REJECTIONS_SHOWN_MAX
+        ))?;
     }
     Ok(())
 }
@@ -230,9 +265,18 @@ struct Reporter {
 impl Reporter {
     fn new() -> Reporter {
         let terminal = std::io::stderr().is_terminal();
-        let every = if terminal { Duration::from_millis(100) } else { Duration::from_secs(10) };
+        let every = if terminal {
+            Duration::from_millis(100)
+        } else {
+            Duration::from_secs(10)
+        };
         // Elsewhere than on a terminal a short push says nothing at all.
-        Reporter { terminal, every, last: (!terminal).then(Instant::now), open_line: false }
+        Reporter {
+            terminal,
+            every,
+            last: (!terminal).then(Instant::now),
+            open_line: false,
+        }
     }
 
     fn show(&mut self, progress: Progress<'_>) {
@@ -260,14 +304,21 @@ impl Reporter {
 }
 
 fn progress_line(progress: Progress<'_>) -> String {
-    let mut text = format!("{} of {} readings sent", progress.answered, progress.total);
-    if progress.rejected > 0 {
-        text += &format!(", {} refused", progress.rejected);
-    }
-    if let Some(problem) = progress.waiting {
-        text += &format!("; trying again: {problem}");
-    }
-    text
+    let Progress {
+        answered,
+        total,
+        rejected,
+        waiting,
+    } = progress;
+    let refused = if rejected > 0 {
+        format!(", {rejected} refused")
+    } else {
+        String::new()
+    };
+    let again = waiting
+        .map(|problem| format!("; trying again: {problem}"))
+        .unwrap_or_default();
+    format!("{answered} of {total} readings sent{refused}{again}")
 }
 
 #[cfg(test)]
@@ -284,7 +335,9 @@ mod tests {
     }
 
     fn parse(line: &str) -> Result<PushArgs, clap::Error> {
-        let Command::Push(args) = Cli::try_parse_from(format!("signal push {line}").split(' '))?.args.command;
+        let Command::Push(args) = Cli::try_parse_from(format!("signal push {line}").split(' '))?
+            .args
+            .command;
         Ok(*args)
     }
 
@@ -298,10 +351,19 @@ mod tests {
         assert_eq!(args.retry_for, Duration::from_secs(90));
         assert_eq!(args.rebase, Some(RebaseStart::Now));
         let mapping = args.csv.keys().mapping().unwrap();
-        assert_eq!(mapping.stream.to_string(), "watttime/carbon_intensity.marginal/wt:CAISO_NORTH");
+        assert_eq!(
+            mapping.stream.to_string(),
+            "watttime/carbon_intensity.marginal/wt:CAISO_NORTH"
+        );
         assert!(parse("f.csv --rebase yesterday").is_err());
         assert!(parse("f.csv --retry-for 60").is_err());
-        assert!(parse("- --rebase 2026-03-01T00:00:00Z").unwrap().csv.keys().is_empty());
+        assert!(
+            parse("- --rebase 2026-03-01T00:00:00Z")
+                .unwrap()
+                .csv
+                .keys()
+                .is_empty()
+        );
     }
 
     #[tokio::test]
@@ -309,7 +371,10 @@ mod tests {
         for (line, word) in [
             ("absent.csv", "--time-column"),
             ("absent.csv --time-column t", "--"),
-            ("absent.csv --time-column t --value-column v --interval 5m --unit x --source s --kind index --site a", "--unit"),
+            (
+                "absent.csv --time-column t --value-column v --interval 5m --unit x --source s --kind index --site a",
+                "--unit",
+            ),
             ("absent.json", "absent.json"),
             ("absent.json --server nowhere", "nowhere"),
         ] {
@@ -320,7 +385,15 @@ mod tests {
 
     #[test]
     fn progress_says_what_it_waits_for() {
-        let progress = Progress { answered: 3, total: 9, rejected: 1, waiting: Some("busy") };
-        assert_eq!(progress_line(progress), "3 of 9 readings sent, 1 refused; trying again: busy");
+        let progress = Progress {
+            answered: 3,
+            total: 9,
+            rejected: 1,
+            waiting: Some("busy"),
+        };
+        assert_eq!(
+            progress_line(progress),
+            "3 of 9 readings sent, 1 refused; trying again: busy"
+        );
     }
 }
