@@ -6,10 +6,16 @@ use axum::body::Body;
 use axum::http::header;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
+use sunward_core::time::Timestamp;
 use sunward_signal_adapters::intake::INBOX_REQUESTS_MAX;
+use sunward_signal_adapters::series::Series;
+use sunward_signal_adapters::wire::Answer;
 
 use self::surface::*;
 use super::*;
+use crate::client::{Client, REQUEST_TIMEOUT};
+use crate::push::{Patience, push};
+use crate::tokens::Secret;
 
 mod surface;
 
@@ -496,6 +502,48 @@ async fn bad_input_has_the_right_answer_and_loses_nothing_else() {
         );
         assert_eq!(surface.committed() - before, 9);
     }
+}
+
+#[tokio::test]
+async fn what_push_sends_the_surface_takes() {
+    let surface = surface();
+    let mut lines: Vec<String> = (0..230)
+        .map(|n| reading(&format!("r-{n}")).to_string())
+        .collect();
+    lines.insert(150, changed("unit", json!("furlong")).to_string());
+    let series = Series::read(lines.join("\n").as_bytes(), None, None).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let router = surface.router.clone();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let client =
+        |token: &str| Client::new(&server, Some(Secret::new(token)), REQUEST_TIMEOUT).unwrap();
+    let (patience, mut answer) = (Patience::new(Duration::ZERO), Answer::default());
+    let now = || Timestamp::MAX;
+    push(
+        &series,
+        &client(&surface.partner),
+        now,
+        patience,
+        &mut answer,
+        &mut |_| {},
+    )
+    .await
+    .unwrap();
+    assert_eq!((answer.accepted, answer.rejected.len()), (230, 1));
+    assert_eq!(answer.rejected[0].pointer, "/150/unit");
+    assert_eq!(surface.committed(), 230);
+    let error = push(
+        &series,
+        &client("sw_who"),
+        now,
+        patience,
+        &mut Answer::default(),
+        &mut |_| {},
+    )
+    .await
+    .unwrap_err();
+    assert!(error.to_string().contains("401"), "{error}");
 }
 
 #[test]

@@ -50,8 +50,6 @@ struct PushArgs {
     #[arg(long, value_name = "N")]
     speed: Option<f64>,
     #[command(flatten)]
-    csv: CsvArgs,
-    #[command(flatten)]
     server: ServerArgs,
     /// How long to go on trying while the daemon can't be reached or says "later".
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration)]
@@ -59,6 +57,8 @@ struct PushArgs {
     /// The form of the result.
     #[arg(long, value_enum)]
     output: Option<Output>,
+    #[command(flatten)]
+    csv: CsvArgs,
 }
 
 /// The keys of a CSV series.
@@ -149,7 +149,7 @@ async fn push_file(args: &PushArgs) -> anyhow::Result<ExitCode> {
         Ok(series) => series,
         Err(error) => {
             let wrong_use = error.is_wrong_use();
-            let error = anyhow::Error::new(error).context(args.file.display().to_string());
+            let error = flags(&error.to_string()).context(args.file.display().to_string());
             if wrong_use {
                 return Err(error);
             }
