@@ -5,6 +5,7 @@
 
 pub mod actuators;
 pub mod clock;
+pub mod cluster;
 pub mod engine_handle;
 pub mod metric_definitions;
 pub mod publish;
