@@ -19,7 +19,7 @@ use sunward_core::fleet::Pool;
 
 use super::{Actuator, Command};
 use crate::cluster::{
-    ApiVersion, CHANGED_AT_ANNOTATION, CLAIM_ANNOTATION, COMMAND_ANNOTATION, Clusters,
+    ApiVersion, CHANGED_AT_ANNOTATION, CLAIM_ANNOTATION, COMMAND_ANNOTATION, Clusters, Failure,
     MachineDeployment, Object, PLURAL, PatchKind, Route, Shared, Snapshot, TERM_ANNOTATION, count,
     parse_version,
 };
@@ -190,20 +190,19 @@ impl Call {
         let patched =
             self.object
                 .patch::<ScaleAnswer>(&self.client, Some("scale"), PatchKind::Merge, &body);
-        let answer = match patched.await {
-            Ok(answer) => answer,
+        let answered = patched.await.and_then(|answer| {
+            let text = &answer.metadata.resource_version;
+            let version = parse_version(text).ok_or_else(|| {
+                Failure::Unreadable(format!("the resourceVersion {text:?} is no number"))
+            })?;
+            Ok((version, answer))
+        });
+        let (version, answer) = match answered {
+            Ok(answered) => answered,
             Err(failure) => {
                 let resource = format!("{PLURAL}/scale");
                 return self.object.write_outcome(&failure, &resource);
             }
-        };
-        let Some(version) = parse_version(&answer.metadata.resource_version) else {
-            return Outcome::Unknown {
-                reason: format!(
-                    "the answer to a scale write has the resourceVersion {:?}, which is no number",
-                    answer.metadata.resource_version
-                ),
-            };
         };
         let (replicas, existing) = (count(answer.spec.replicas), count(answer.status.replicas));
         let after = known.scaled(version, replicas, existing, scale.decided_at);

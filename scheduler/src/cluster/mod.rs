@@ -21,8 +21,12 @@ mod cache;
 mod call;
 mod connect;
 mod health;
+#[cfg(test)]
+pub(crate) mod mock;
 mod object;
 mod task;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::collections::{BTreeMap, btree_map};
@@ -33,7 +37,7 @@ use sunward_core::fleet::{Cluster, Fleet, Pool, Target};
 use tokio::task::AbortHandle;
 
 pub(crate) use self::cache::Targets;
-pub(crate) use self::call::{Object, PatchKind};
+pub(crate) use self::call::{Failure, Object, PatchKind};
 #[cfg(test)]
 pub(crate) use self::connect::Connection;
 use self::connect::Connector;

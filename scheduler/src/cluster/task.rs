@@ -310,7 +310,7 @@ async fn until(at: Option<Instant>) {
 /// Lists one object every few seconds, with the rights that the watch has anyway: a server that
 /// hangs is noticed in seconds, while a quiet watch would not notice for a minute. On v1beta1 it
 /// also looks for v1beta2 from time to time.
-async fn probe(
+pub(super) async fn probe(
     connection: Arc<Connection>,
     namespace: Option<Arc<str>>,
     reports: mpsc::Sender<Report>,

@@ -1,12 +1,6 @@
 //! Scenarios on a mocked API server: each compares the whole conversation and the outcome.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-
-use http_body_util::BodyExt;
-use hyper::{Request, Response};
-use kube::client::Body;
 use serde_json::Value;
 use sunward_core::action::Cause;
 use sunward_core::fleet::{Cluster, Fleet};
@@ -15,6 +9,7 @@ use sunward_policies::document::SourceFile;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::cluster::mock::{Reply, asked, json_reply, server, status_reply};
 use crate::cluster::{Connection, Targets};
 use crate::engine_handle::EngineHandle;
 
@@ -30,26 +25,6 @@ spec:
            gpus_per_worker: 4, gpu_vendor: nvidia, gpu_model: A100, ready_after: 250s,
            actuator: {k0smotron: {namespace: gpu, machine_deployment: caiso-a}}}]
 ";
-
-/// What the mocked server answers.
-enum Reply {
-    /// This status, `Retry-After` and body.
-    Text(u16, Option<&'static str>, String),
-    /// Nothing, for ever.
-    Silence,
-}
-
-fn json_reply(status: u16, body: &Value) -> Reply {
-    Reply::Text(status, None, body.to_string())
-}
-
-/// The API server's own form of an error.
-fn status_reply(code: u16, message: &str) -> Reply {
-    json_reply(
-        code,
-        &json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}),
-    )
-}
 
 fn machine_deployment(version: u64, replicas: u32, term: Option<u64>) -> Value {
     let annotations = match term {
@@ -68,47 +43,6 @@ fn machine_deployment(version: u64, replicas: u32, term: Option<u64>) -> Value {
 fn scale_answer(version: u64, replicas: u32) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": {"resourceVersion": version.to_string()},
         "spec": {"replicas": replicas}, "status": {"replicas": 1}})
-}
-
-/// A client whose server gives these replies in turn, and what it was asked.
-fn server(replies: Vec<Reply>) -> (Client, mpsc::UnboundedReceiver<String>) {
-    let (asked, requests) = mpsc::unbounded_channel();
-    let replies = Arc::new(Mutex::new(VecDeque::from(replies)));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (asked, replies) = (asked.clone(), replies.clone());
-        async move {
-            let (head, body) = request.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            let kind = head
-                .headers
-                .get("content-type")
-                .map_or("", |kind| kind.to_str().unwrap());
-            let kind = kind.strip_prefix("application/").unwrap_or_default();
-            let line = format!(
-                "{} {} {kind} {}",
-                head.method,
-                head.uri,
-                String::from_utf8_lossy(&body)
-            );
-            asked.send(line.trim().replace("  ", " ")).unwrap();
-            let reply = replies
-                .lock()
-                .unwrap()
-                .pop_front()
-                .expect("no reply is left");
-            match reply {
-                Reply::Text(status, retry_after, body) => {
-                    let mut response = Response::builder().status(status);
-                    if let Some(after) = retry_after {
-                        response = response.header("retry-after", after);
-                    }
-                    Ok::<_, Infallible>(response.body(Body::from(body.into_bytes())).unwrap())
-                }
-                Reply::Silence => std::future::pending().await,
-            }
-        }
-    });
-    (Client::new(service, "default"), requests)
 }
 
 struct Bench {
@@ -185,11 +119,6 @@ impl Bench {
         let pool = self.pool.clone();
         self.actuator.apply(&Command::Scale { pool, scale }).await
     }
-}
-
-/// What was asked so far.
-fn asked(requests: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
-    std::iter::from_fn(|| requests.try_recv().ok()).collect()
 }
 
 #[tokio::test]
