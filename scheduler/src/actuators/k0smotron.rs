@@ -254,11 +254,14 @@ impl Note {
     }
 }
 
+/// The note that waits behind the one being written, per pool that has one being written.
+type Waiting = BTreeMap<Arc<str>, Option<(Note, Call)>>;
+
 /// Notes on their way: per pool one that is being written, and the newest that waits for it, so
 /// that an older note never overwrites a newer one.
 #[derive(Default)]
 struct Notes {
-    pools: Mutex<BTreeMap<Arc<str>, Option<(Note, Call)>>>,
+    pools: Mutex<Waiting>,
 }
 
 impl Notes {
@@ -290,7 +293,7 @@ impl Notes {
         next
     }
 
-    fn pools(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Option<(Note, Call)>>> {
+    fn pools(&self) -> MutexGuard<'_, Waiting> {
         // Each change is one map operation, so a panic elsewhere leaves nothing half done.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -374,11 +374,14 @@ fn namespaces_are_watched_one_by_one_up_to_a_bound() {
     );
 }
 
+/// What the callback was told.
+type Health = Arc<Mutex<Vec<(String, Result<(), String>)>>>;
+
 /// Two clusters: one is a small API server, one accepts connections and says nothing.
 struct Two {
     clusters: Clusters,
     inbox: mpsc::Receiver<Message>,
-    health: Arc<Mutex<Vec<(String, Result<(), String>)>>>,
+    health: Health,
     folder: tempfile::TempDir,
     _silent: tokio::net::TcpListener,
 }
@@ -405,7 +408,7 @@ impl Two {
             Arc::new(Mutex::new(LeaderGate::new(1))),
             changes::channel(0).1,
         );
-        let health: Arc<Mutex<Vec<(String, Result<(), String>)>>> = Arc::default();
+        let health: Health = Arc::default();
         let told = health.clone();
         let on_health =
             move |name: &str, state| told.lock().unwrap().push((name.to_owned(), state));

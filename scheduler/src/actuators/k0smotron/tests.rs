@@ -269,10 +269,10 @@ fn told(outcome: Outcome) -> (&'static str, Option<u64>, String) {
     }
 }
 
-#[tokio::test]
-async fn every_answer_to_a_write_has_its_outcome() {
+/// Answers to a write: kind of outcome, milliseconds to wait, and words that are in the reason.
+fn answers_to_a_write() -> Vec<(Reply, &'static str, Option<u64>, &'static str)> {
     let text = |code, after, body: &str| Reply::Text(code, after, body.to_owned());
-    let cases = [
+    vec![
         (
             status_reply(409, "the object has been modified"),
             "conflict",
@@ -361,7 +361,12 @@ async fn every_answer_to_a_write_has_its_outcome() {
             None,
             "no number",
         ),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn every_answer_to_a_write_has_its_outcome() {
+    let cases = answers_to_a_write();
     for (number, (reply, kind, retry_after_ms, words)) in cases.into_iter().enumerate() {
         let (told_kind, told_after, told_words) = told(scale_answered(reply).await);
         assert_eq!(

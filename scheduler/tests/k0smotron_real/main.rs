@@ -2,194 +2,24 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod rig;
+
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use arc_swap::ArcSwap;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
-use sunward::actuators::k0smotron::K0smotron;
-use sunward::actuators::{Actuator, Command};
-use sunward::cluster::{ApiVersion, Clusters, Snapshot};
-use sunward::engine_handle::{EngineHandle, Message};
-use sunward_core::action::{Cause, Scale};
-use sunward_core::event::{Event, Outcome, PoolObservation};
-use sunward_core::fleet::{Fleet, Pool};
-use sunward_core::protocol::leader::LeaderGate;
-use sunward_core::time::Timestamp;
-use sunward_policies::document::SourceFile;
+use sunward::cluster::ApiVersion;
+use sunward_core::event::{Outcome, PoolObservation};
 use sunward_tests::actors::Hosts;
 use sunward_tests::environment::{CLUSTER_API, CLUSTER_API_CRDS, skip_without};
 use sunward_tests::pool::{self, Pool as ClusterPool};
 use sunward_tests::servers::{ClusterApi, Kubernetes, KubernetesOptions, api, apply};
 use sunward_tests::wait::{holds, until};
-use tokio::sync::{mpsc, watch};
 
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// The observer and the actuator of one fleet, and what the engine was told.
-struct Rig {
-    clusters: Arc<Clusters>,
-    actuator: K0smotron,
-    fleet: Fleet,
-    told: Arc<Mutex<Vec<Event>>>,
-    health: Arc<Mutex<Vec<Result<(), String>>>>,
-}
-
-impl Rig {
-    /// One cluster, one site, a pool for each MachineDeployment in namespace `gpu`.
-    fn start(kubeconfig: &Path, pools: &[&str]) -> Rig {
-        let fleet = fleet(kubeconfig, pools);
-        let (messages, mut inbox) = mpsc::channel(16);
-        let told: Arc<Mutex<Vec<Event>>> = Arc::default();
-        let journal = told.clone();
-        tokio::spawn(async move {
-            while let Some(Message::Tell { event, .. }) = inbox.recv().await {
-                journal.lock().unwrap().push(event);
-            }
-        });
-        let engine = EngineHandle::new(
-            messages,
-            Arc::new(ArcSwap::from_pointee(fleet.clone())),
-            Arc::new(Mutex::new(LeaderGate::new(7))),
-            watch::channel(0).1,
-        );
-        let health: Arc<Mutex<Vec<Result<(), String>>>> = Arc::default();
-        let changes = health.clone();
-        let on_health = move |cluster: &str, state| {
-            assert_eq!(cluster, "mgmt");
-            changes.lock().unwrap().push(state);
-        };
-        let clusters = Arc::new(Clusters::new(engine, Arc::new(on_health)));
-        clusters.reconfigure(&fleet);
-        Rig {
-            actuator: K0smotron::new(clusters.clone()),
-            clusters,
-            fleet,
-            told,
-            health,
-        }
-    }
-
-    fn pool(&self, name: &str) -> Arc<Pool> {
-        self.fleet.pool(name).unwrap().clone()
-    }
-
-    /// What the engine was told of a pool, in order.
-    fn observations(&self, pool: &str) -> Vec<PoolObservation> {
-        let told = self.told.lock().unwrap();
-        let of_pool = told.iter().filter_map(|event| match event {
-            Event::PoolObserved(seen) if seen.pool.as_ref() == pool => Some(seen.clone()),
-            _ => None,
-        });
-        of_pool.collect()
-    }
-
-    /// The changes of reachability that the engine was told: `true` reachable.
-    fn reachability(&self) -> Vec<bool> {
-        let told = self.told.lock().unwrap();
-        let changes = told.iter().filter_map(|event| match event {
-            Event::ClusterReachable { .. } => Some(true),
-            Event::ClusterUnreachable { .. } => Some(false),
-            _ => None,
-        });
-        changes.collect()
-    }
-
-    async fn until_observed(
-        &self,
-        pool: &str,
-        what: &str,
-        mut wanted: impl FnMut(&PoolObservation) -> bool,
-    ) {
-        until(DEADLINE, what, async || {
-            let seen = self.observations(pool);
-            ensure!(
-                seen.last().is_some_and(&mut wanted),
-                "last told: {:?}",
-                seen.last()
-            );
-            Ok(())
-        })
-        .await;
-    }
-
-    async fn until_reachability(&self, expected: &[bool]) {
-        until(DEADLINE, "the changes of reachability", async || {
-            let seen = self.reachability();
-            ensure!(
-                seen == expected,
-                "told: {seen:?}, health: {:?}",
-                self.health.lock().unwrap()
-            );
-            Ok(())
-        })
-        .await;
-    }
-
-    async fn claim(&self, pool: &str, term: u64) -> Outcome {
-        let pool = self.pool(pool);
-        self.actuator.apply(&Command::Claim { pool, term }).await
-    }
-
-    async fn scale(
-        &self,
-        pool: &str,
-        term: u64,
-        generation: u64,
-        from: u32,
-        replicas: u32,
-    ) -> Outcome {
-        let scale = Scale {
-            pool: pool.into(),
-            term,
-            generation,
-            replicas,
-            from,
-            decided_at: Timestamp::from_millis(1_700_000_000_000),
-            cause: Cause {
-                index: 1,
-                by: "test/rule".into(),
-                why: "test".into(),
-            },
-        };
-        let pool = self.pool(pool);
-        self.actuator.apply(&Command::Scale { pool, scale }).await
-    }
-
-    fn known(&self, pool: &str) -> Option<Snapshot> {
-        self.clusters.snapshot(&self.pool(pool))
-    }
-}
-
-fn fleet(kubeconfig: &Path, pools: &[&str]) -> Fleet {
-    let pools: Vec<Value> = pools
-        .iter()
-        .map(|name| {
-            json!({
-                "name": name, "site": "caiso", "labels": {}, "unit": "worker", "min_workers": 0, "max_workers": 9,
-                "training_kw": 1.0, "idle_kw": 0.5, "gpus_per_worker": 4, "gpu_vendor": "nvidia", "gpu_model": "A100",
-                "ready_after": "250s", "actuator": {"k0smotron": {"namespace": "gpu", "machine_deployment": name}},
-            })
-        })
-        .collect();
-    let text = json!({
-        "apiVersion": "sunward.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "fleet"},
-        "spec": {
-            "clusters": [{"name": "mgmt", "kubeconfig": kubeconfig}],
-            "sites": [{"name": "caiso", "cluster": "mgmt", "time_zone": "America/Los_Angeles"}],
-            "pools": pools,
-        },
-    });
-    let file = SourceFile {
-        path: "fleet.yaml".into(),
-        text: text.to_string(),
-    };
-    Fleet::parse(&file).unwrap()
-}
+use crate::rig::{DEADLINE, Rig, fleet};
 
 /// A cluster with only the CRDs, serving these versions.
 async fn cluster(versions: &[&'static str]) -> Kubernetes {
@@ -387,7 +217,10 @@ async fn a_delayed_write_is_refused_after_a_claim(rig: &Rig, client: &Client, po
     for (term, claim) in [(8, "8.1"), (8, "8.2")] {
         let read = pool.get(client).await.unwrap();
         let seen = accepted(rig.claim("caiso-a", term).await);
-        assert!(seen.version.to_string() != read["metadata"]["resourceVersion"]);
+        assert_ne!(
+            read["metadata"]["resourceVersion"],
+            json!(seen.version.to_string())
+        );
         let error = delayed_scale(client, pool, &read, 8).await.unwrap_err();
         assert!(is_conflict(&error), "{error}");
         let now = pool.get(client).await.unwrap();
@@ -419,26 +252,29 @@ async fn conflicts_write_nothing(
             }
         }
     });
-    let (mut moved, mut conflicts) = (0, 0);
+    let (mut accepted, mut conflicts) = (0, 0);
     let mut generation = 10;
-    while moved < 5 || conflicts < 5 {
+    while accepted < 5 || conflicts < 5 {
         generation += 1;
         let from = rig.known("caiso-a").unwrap().replicas;
         match rig
             .scale("caiso-a", 8, generation, from, (from + 1) % 5)
             .await
         {
-            Outcome::Accepted(_) => moved += 1,
+            Outcome::Accepted(_) => accepted += 1,
             Outcome::Conflict => conflicts += 1,
             other => panic!("{other:?}"),
         }
-        assert!(generation < 2_000, "{moved} moves, {conflicts} conflicts");
+        assert!(
+            generation < 2_000,
+            "{accepted} accepted, {conflicts} conflicts"
+        );
     }
     storm.abort();
     let moves = kubernetes.moves("gpu", "caiso-a").await.unwrap();
     assert_eq!(
         moves.len() - before,
-        moved,
+        accepted,
         "after {conflicts} conflicts: {moves:?}"
     );
     rig.until_observed("caiso-a", "the last move", |seen| {
