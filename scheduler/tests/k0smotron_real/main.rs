@@ -213,6 +213,11 @@ async fn a_delayed_write_is_refused_after_a_claim(rig: &Rig, client: &Client, po
     })
     .await;
     let replicas = pool.replicas(client).await.unwrap();
+    // Why a claim carries a number: a patch that changes nothing does not move the object.
+    let before = pool.get(client).await.unwrap();
+    let term = json!({"sunward.dev/term": "7"});
+    annotate(client, pool, term).await.unwrap();
+    assert_eq!(pool.get(client).await.unwrap(), before);
     // By the next term, and again in the same one: both times the object moves on.
     for (term, claim) in [(8, "8.1"), (8, "8.2")] {
         let read = pool.get(client).await.unwrap();
