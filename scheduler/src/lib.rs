@@ -4,6 +4,7 @@
 //! serves. See ARCHITECTURE.md for the code map.
 
 pub mod actuators;
+pub mod api;
 pub mod cli;
 pub mod clock;
 pub mod config;
@@ -16,4 +17,5 @@ pub mod journal;
 pub mod metric_definitions;
 pub mod publish;
 pub mod readiness;
+pub mod tokens;
 pub mod writer;
