@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sunward_simulations::accounting::{Figures, hours};
 
-use super::chart::{Colour, WIDTH, charts, clock, date_and_clock};
+use super::chart::{Beside, Colour, WIDTH, charts, clock, date_and_clock};
 use super::scenario::Scenario;
 use super::score::{Score, Site};
 
@@ -122,15 +122,11 @@ pub fn table(scenario: &Scenario, score: &Score, colour: Colour) -> String {
     let report = Report::new(score);
     let mut lines = vec![
         colour.bold("sunward demo: GPU training follows clean energy over three sites"),
-        format!(
-            "{} to {} UTC, policy {}",
-            date_and_clock(scenario.start),
-            date_and_clock(score.at),
-            scenario.policy_file.path
-        ),
-        String::new(),
+        format!("{} to {} UTC, by {}:", date_and_clock(scenario.start), date_and_clock(score.at), scenario.policy_file.path),
     ];
-    lines.extend(charts(score, colour));
+    lines.extend(scenario.conditions().map(|line| colour.dim(&format!("  {line}"))));
+    lines.push(String::new());
+    lines.extend(charts(score, Beside::Nothing, colour));
     lines.push(String::new());
     lines.extend(happenings(score, colour));
     lines.push(String::new());
@@ -160,6 +156,7 @@ pub fn happening_line(happening: &super::score::Happening, colour: Colour) -> St
     let what = format!("{:6}", happening.what);
     let what = match happening.what {
         "trains" => colour.green(&what),
+        "pushed" => colour.bold(&what),
         _ => colour.yellow(&what),
     };
     format!("{}  {:8} {what}  {}", clock(happening.at), happening.site, happening.why)

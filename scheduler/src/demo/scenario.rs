@@ -18,8 +18,8 @@ const FLEET: &str = include_str!("fleet.yaml");
 const SOURCE: &str = "watttime";
 /// The scheme of the series' zones.
 const SCHEME: &str = "wt";
-/// How long the shipped policy believes a reading of a live feed.
-const LIVE_AGE: &str = "max_age: 10m";
+/// How long the shipped policy believes a reading, which suits the feed of a running grid.
+const SHIPPED_AGE: &str = "max_age: 10m";
 /// The zone that a newcomer is invited to push a reading for: its own window opens late.
 const INVITED_ZONE: &str = "SPP_TX";
 
@@ -59,7 +59,7 @@ impl Scenario {
         let age = format!("max_age: {}", t1::LENGTH);
         let policy_file = SourceFile {
             path: "policies/library/curtailment.yaml".to_owned(),
-            text: SHIPPED_POLICY.replace(LIVE_AGE, &age),
+            text: SHIPPED_POLICY.replace(SHIPPED_AGE, &age),
         };
         let fleet = Fleet::parse(&fleet_file).expect("the embedded fleet is valid: a test loads it");
         let policies = PolicySet::compile(std::slice::from_ref(&policy_file))
@@ -73,6 +73,12 @@ impl Scenario {
             end: t1::START + t1::LENGTH,
             series: vec![t1::CAISO_NORTH, t1::SPP_TX, t1::NEM_SA],
         }
+    }
+
+    /// The lines of the policy file that say when a site starts and leaves.
+    pub fn conditions(&self) -> impl Iterator<Item = &str> {
+        let lines = self.policy_file.text.lines().map(str::trim);
+        lines.filter(|line| line.starts_with("activate:") || line.starts_with("release:"))
     }
 
     /// How long it lasts.

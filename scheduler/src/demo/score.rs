@@ -10,12 +10,13 @@ use sunward_core::board::Board;
 use sunward_core::engine::Engine;
 use sunward_core::event::Event;
 use sunward_core::pools::stream_key;
-use sunward_core::signal::StreamKey;
+use sunward_core::signal::{Level, StreamKey};
 use sunward_core::time::{Span, Timestamp};
 use sunward_core::units::{Basis, Kind};
 use sunward_policies::facts::Reading;
 use sunward_simulations::accounting::{Carbon, CarbonLevel, Figures, Load, SiteAccount};
 
+use super::chart::clock;
 use super::scenario::Scenario;
 
 /// Cells of a site's chart over the whole series.
@@ -101,7 +102,7 @@ pub struct Happening {
     pub at: Timestamp,
     /// Where.
     pub site: Arc<str>,
-    /// `starts`, `trains`, `leaves`, ...
+    /// `pushed`, `starts`, `trains` or `leaves`.
     pub what: &'static str,
     /// Why, in words.
     pub why: String,
@@ -179,7 +180,10 @@ impl Score {
         for event in group {
             if let Event::SignalAccepted(level) = event {
                 self.signals += 1;
-                self.pushed += u64::from(level.issued_at != Some(self.start));
+                if level.issued_at != Some(self.start) {
+                    self.pushed += 1;
+                    self.note_pushed(level, at);
+                }
             }
         }
         self.decisions += effects.decisions.len() as u64;
@@ -198,7 +202,7 @@ impl Score {
                     }
                 }
                 EventKind::SiteReady => {
-                    let why = "its worker is ready".to_owned();
+                    let why = "first worker ready".to_owned();
                     self.note(Happening { at, site: envelope.site.clone(), what: "trains", why });
                 }
                 EventKind::SiteDraining | EventKind::SiteDrained => {}
@@ -212,6 +216,21 @@ impl Score {
         for site in &mut self.sites {
             site.level = site.level_at(&engine.state().board, at).0.grams;
             site.workers = workers(engine, &site.name);
+        }
+    }
+
+    /// A reading that does not belong to the series, at the sites that read its stream.
+    fn note_pushed(&mut self, level: &Level, at: Timestamp) {
+        let reads = |site: &Site| {
+            [&site.marginal, &site.average].into_iter().flatten().any(|key| *key == level.stream)
+        };
+        let sites: Vec<Arc<str>> =
+            self.sites.iter().filter(|site| reads(site)).map(|site| site.name.clone()).collect();
+        let unit = level.stream.kind.unit().as_str();
+        let value = level.value.map_or_else(|| "no value".to_owned(), |value| format!("{value} {unit}"));
+        for site in sites {
+            let why = format!("{value} until {}", clock(level.valid_to));
+            self.note(Happening { at, site, what: "pushed", why });
         }
     }
 
