@@ -19,3 +19,6 @@ pub mod publish;
 pub mod readiness;
 pub mod tokens;
 pub mod writer;
+pub mod api;
+pub mod run;
+pub mod tokens;

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 mod demo;
 mod output;
 mod replay;
+mod run;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -36,6 +37,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// The daemon; without --config, simulated workers and a journal in ./sunward-data.
+    Run(run::Args),
     /// The whole loop in one process: three sites follow 18 h of grid carbon. Nothing to install.
     Demo(demo::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Completions { shell } => {
             completions(shell);
