@@ -17,8 +17,14 @@ fn sunward(args: &[&str]) -> Command {
 
 fn fast(output: &str) -> Output {
     let began = Instant::now();
-    let done = sunward(&["demo", "--fast", "--output", output]).output().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    let done = sunward(&["demo", "--fast", "--output", output])
+        .output()
+        .unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     assert_eq!(done.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&done.stderr), "");
     done
@@ -26,12 +32,18 @@ fn fast(output: &str) -> Output {
 
 /// Compares with the committed file; `BLESS=1` writes it anew.
 fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/expected").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/expected")
+        .join(name);
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, text).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(text == expected, "{} differs (BLESS=1 writes it anew):\n{text}", path.display());
+    assert!(
+        text == expected,
+        "{} differs (BLESS=1 writes it anew):\n{text}",
+        path.display()
+    );
 }
 
 #[test]
@@ -44,7 +56,10 @@ fn the_fast_demo_gives_the_committed_result() {
 fn the_fast_demo_shows_the_committed_table() {
     let done = fast("table");
     let text = String::from_utf8(done.stdout).unwrap();
-    assert!(text.lines().all(|line| line.chars().count() <= 80), "too wide:\n{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "too wide:\n{text}"
+    );
     golden("demo_fast.txt", &text);
 }
 
@@ -59,9 +74,17 @@ impl Running {
     fn start() -> Running {
         let mut command = sunward(&["demo", "--output", "json"]);
         let began = Instant::now();
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        Running { child, lines, began }
+        Running {
+            child,
+            lines,
+            began,
+        }
     }
 
     fn line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
@@ -82,7 +105,12 @@ impl Running {
         // Read on, lest the demo waits for us.
         let rest = std::thread::spawn(move || self.lines.count());
         let mut text = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         let status = self.child.wait().unwrap();
         let took = self.began.elapsed();
         rest.join().unwrap();
@@ -96,8 +124,11 @@ fn push_as_invited(curl: &str) -> String {
         let rest = curl.split_once(open).unwrap().1;
         rest.split_once(close).unwrap().0.to_owned()
     };
-    let (address, token, body) =
-        (between("http://", "/v1/signals"), between("Bearer ", "'"), between("-d '", "'"));
+    let (address, token, body) = (
+        between("http://", "/v1/signals"),
+        between("Bearer ", "'"),
+        between("-d '", "'"),
+    );
     let mut connection = TcpStream::connect(&address).unwrap();
     write!(
         connection,
@@ -112,7 +143,12 @@ fn push_as_invited(curl: &str) -> String {
 }
 
 fn site<'a>(report: &'a Value, name: &str) -> &'a Value {
-    report["sites"].as_array().unwrap().iter().find(|site| site["site"] == name).unwrap()
+    report["sites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|site| site["site"] == name)
+        .unwrap()
 }
 
 #[test]
@@ -140,7 +176,13 @@ fn an_interrupt_ends_with_the_result_so_far() {
     let mut running = Running::start();
     running.line(|line| line.contains("caiso") && line.contains("trains"));
     let pid = running.child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     let (code, report, _) = running.end();
     assert_eq!(code, Some(130));
     let hours = report["totals"]["hours"].as_f64().unwrap();

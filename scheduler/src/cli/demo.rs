@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::time::MissedTickBehavior;
 
+use super::run::install_metrics;
 use super::{INTERRUPTED, Output, output};
 use crate::demo::chart::Colour;
 use crate::demo::fast;
@@ -47,7 +48,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (score, interrupted) = runtime.block_on(play(&scenario))?;
     runtime.shutdown_timeout(CLOSE_WITHIN);
     let shown = show(&scenario, &score, args.output)?;
-    Ok(if interrupted { ExitCode::from(INTERRUPTED) } else { shown })
+    Ok(if interrupted {
+        ExitCode::from(INTERRUPTED)
+    } else {
+        shown
+    })
 }
 
 /// Plays the scenario in series time, with a view on standard error. Returns the account, and
@@ -62,12 +67,12 @@ async fn play(scenario: &Arc<Scenario>) -> anyhow::Result<(Score, bool)> {
             std::future::pending::<()>().await;
         }
     });
-    let mut live = Live::start(scenario, SPEED).await?;
+    let mut live = Live::start(scenario, SPEED, install_metrics()?).await?;
     screen.introduce(&introduction(scenario, &live, colour))?;
     let mut redraw = tokio::time::interval(REDRAW_EVERY);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut interrupted = false;
-    let followed = loop {
+    let watched = loop {
         tokio::select! {
             _ = redraw.tick() => {}
             () = &mut interrupt => interrupted = true,
@@ -79,9 +84,10 @@ async fn play(scenario: &Arc<Scenario>) -> anyhow::Result<(Score, bool)> {
             break shown;
         }
     };
-    let (follower, _) = live.stop().await;
+    let stopped = live.stop().await;
     screen.leave()?;
-    followed.context("the demo could not be followed to its end")?;
+    watched.context("the demo could not be followed to its end")?;
+    let follower = stopped?;
     Ok((follower.score, interrupted))
 }
 
@@ -94,9 +100,16 @@ fn introduction(scenario: &Scenario, live: &Live, colour: Colour) -> Vec<String>
         )),
         format!("Sites start and leave by {}:", scenario.policy_file.path),
     ];
-    lines.extend(scenario.conditions().map(|line| colour.dim(&format!("  {line}"))));
+    lines.extend(
+        scenario
+            .conditions()
+            .map(|line| colour.dim(&format!("  {line}"))),
+    );
     lines.push(String::new());
-    lines.push("Make Texas clean, from another shell, and see spp react (the token ends with the demo):".to_owned());
+    lines.push(
+        "Make Texas clean, from another shell, and see spp react (the token ends with the demo):"
+            .to_owned(),
+    );
     lines.push(live.curl.clone());
     lines.push(format!("Metrics: http://{}/metrics", live.address));
     lines.push(String::new());

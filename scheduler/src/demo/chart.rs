@@ -28,7 +28,11 @@ impl Colour {
     pub fn on(terminal: bool) -> Colour {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if terminal && !set("NO_COLOR") && !dumb { Colour::Ansi } else { Colour::Plain }
+        if terminal && !set("NO_COLOR") && !dumb {
+            Colour::Ansi
+        } else {
+            Colour::Plain
+        }
     }
 
     /// `text` in bright green: training.
@@ -108,7 +112,10 @@ fn site_lines(site: &Site, colour: Colour) -> [String; 2] {
     let carbon: String = site.cells.iter().map(bar).collect();
     let trained: String = site.cells.iter().map(trained).collect();
     let name: String = site.name.chars().take(NAME_WIDTH).collect();
-    [format!("{name:NAME_WIDTH$} {carbon}"), format!("{:NAME_WIDTH$} {}", "", colour.green(&trained))]
+    [
+        format!("{name:NAME_WIDTH$} {carbon}"),
+        format!("{:NAME_WIDTH$} {}", "", colour.green(&trained)),
+    ]
 }
 
 /// What stands beside the two lines of a site while it runs.
@@ -119,7 +126,9 @@ fn present(site: &Site, colour: Colour) -> [String; 2] {
     } else {
         figures.emissions_marginal_kg()
     };
-    let level = site.level.map_or_else(|| "-".to_owned(), |level| format!("{level:.1}"));
+    let level = site
+        .level
+        .map_or_else(|| "-".to_owned(), |level| format!("{level:.1}"));
     let workers = site.workers;
     let word = format!("{:>8}", workers.word());
     let word = match workers.word() {
@@ -131,7 +140,10 @@ fn present(site: &Site, colour: Colour) -> [String; 2] {
     [
         format!(" {level:>7} g/kWh  {:>9.2} kWh", figures.energy_kwh()),
         // Ready of wanted workers.
-        format!(" {word} {}/{}  {kg:>9} kgCO2e", workers.ready, workers.wanted),
+        format!(
+            " {word} {}/{}  {kg:>9} kgCO2e",
+            workers.ready, workers.wanted
+        ),
     ]
 }
 
@@ -154,7 +166,10 @@ pub fn clock(at: Timestamp) -> String {
 
 /// `2026-01-11 17:05` of an instant, in UTC.
 pub fn date_and_clock(at: Timestamp) -> String {
-    at.to_string().get(..16).unwrap_or_default().replace('T', " ")
+    at.to_string()
+        .get(..16)
+        .unwrap_or_default()
+        .replace('T', " ")
 }
 
 /// A bar of `width` columns that is filled to `share`.

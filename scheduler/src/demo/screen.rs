@@ -36,7 +36,14 @@ pub struct Screen<W: Write> {
 impl<W: Write> Screen<W> {
     /// A screen on `out`; `in_place` where it is a terminal.
     pub fn new(out: W, in_place: bool, colour: Colour) -> Screen<W> {
-        Screen { out, colour, in_place, entered: false, rows: 0, written: 0 }
+        Screen {
+            out,
+            colour,
+            in_place,
+            entered: false,
+            rows: 0,
+            written: 0,
+        }
     }
 
     /// What is said once, before the first frame.
@@ -53,7 +60,11 @@ impl<W: Write> Screen<W> {
 
     /// Shows `score` as it is at `now`.
     pub fn show(&mut self, score: &Score, now: Timestamp) -> io::Result<()> {
-        if self.in_place { self.redraw(score, now) } else { self.lines(score) }
+        if self.in_place {
+            self.redraw(score, now)
+        } else {
+            self.lines(score)
+        }
     }
 
     fn redraw(&mut self, score: &Score, now: Timestamp) -> io::Result<()> {
@@ -117,8 +128,10 @@ fn frame(score: &Score, now: Timestamp, colour: Colour) -> Vec<String> {
     lines.extend(charts(score, Beside::Present, colour));
     lines.push(String::new());
     let first = score.happenings.len().saturating_sub(LAST_SHOWN);
-    let shown: Vec<String> =
-        score.happenings[first..].iter().map(|happening| happening_line(happening, colour)).collect();
+    let shown: Vec<String> = score.happenings[first..]
+        .iter()
+        .map(|happening| happening_line(happening, colour))
+        .collect();
     let empty = LAST_SHOWN - shown.len();
     lines.extend(shown);
     // Always as many rows, so that nothing below jumps.

@@ -37,9 +37,20 @@ pub struct Follower {
 /// A journal in memory, and the follower of it that keeps `score` up to `end`.
 pub fn tapped(score: Score, end: Timestamp) -> (Tap, Follower) {
     let (sender, records) = mpsc::channel(RECORDS_MAX);
-    let follower =
-        Follower { engine: Engine::new(), score, records, effects: Effects::default(), end };
-    (Tap { journal: Memory::default(), records: sender }, follower)
+    let follower = Follower {
+        engine: Engine::new(),
+        score,
+        records,
+        effects: Effects::default(),
+        end,
+    };
+    (
+        Tap {
+            journal: Memory::default(),
+            records: sender,
+        },
+        follower,
+    )
 }
 
 impl Follower {
