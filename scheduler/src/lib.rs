@@ -6,7 +6,9 @@
 pub mod actuators;
 pub mod api;
 pub mod cli;
+pub mod client;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod dispatch;
@@ -16,6 +18,7 @@ pub mod files;
 pub mod journal;
 pub mod metric_definitions;
 pub mod publish;
+pub mod push;
 pub mod readiness;
 pub mod run;
 pub mod tokens;
