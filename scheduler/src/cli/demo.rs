@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::time::MissedTickBehavior;
 
+use super::run::install_metrics;
 use super::{INTERRUPTED, Output, output};
 use crate::demo::chart::Colour;
 use crate::demo::fast;
@@ -66,12 +67,12 @@ async fn play(scenario: &Arc<Scenario>) -> anyhow::Result<(Score, bool)> {
             std::future::pending::<()>().await;
         }
     });
-    let mut live = Live::start(scenario, SPEED).await?;
+    let mut live = Live::start(scenario, SPEED, install_metrics()?).await?;
     screen.introduce(&introduction(scenario, &live, colour))?;
     let mut redraw = tokio::time::interval(REDRAW_EVERY);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut interrupted = false;
-    let followed = loop {
+    let watched = loop {
         tokio::select! {
             _ = redraw.tick() => {}
             () = &mut interrupt => interrupted = true,
@@ -83,9 +84,10 @@ async fn play(scenario: &Arc<Scenario>) -> anyhow::Result<(Score, bool)> {
             break shown;
         }
     };
-    let (follower, _) = live.stop().await;
+    let stopped = live.stop().await;
     screen.leave()?;
-    followed.context("the demo could not be followed to its end")?;
+    watched.context("the demo could not be followed to its end")?;
+    let follower = stopped?;
     Ok((follower.score, interrupted))
 }
 

@@ -69,9 +69,9 @@ pub fn run(scenario: &Scenario) -> Result<Finished, Error> {
 }
 
 /// What opens the first term: the daemon's start, then fleet and policies together.
-pub fn opening(scenario: &Scenario, term: u64) -> [Vec<Event>; 2] {
+fn opening(scenario: &Scenario) -> [Vec<Event>; 2] {
     let started = Started {
-        term,
+        term: 1,
         seed: SEED,
         version: CORE_VERSION.to_owned(),
     };
@@ -103,7 +103,7 @@ impl Run {
             pools: MemoryPools::new(BTreeMap::new()),
             score: Score::new(scenario),
             steps: steps.peekable(),
-            inbox: opening(scenario, 1).into(),
+            inbox: opening(scenario).into(),
             now: scenario.start,
             effects: Effects::default(),
         })

@@ -1,41 +1,31 @@
-//! The demo in series time: the daemon's own engine loop, dispatcher, actuator, observer and HTTP
-//! surface, on a clock that runs as fast as the series is to be played.
+//! The demo in series time: the daemon itself, wired as ever, on a clock that runs as fast as the
+//! series is to be played and with a journal that can be followed.
 
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
-use futures::future::BoxFuture;
-use metrics::{counter, gauge};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use anyhow::Context as _;
+use metrics::counter;
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use sunward_core::engine::Engine;
-use sunward_core::protocol::leader::LeaderGate;
 use sunward_core::signal::{Level, Scope};
 use sunward_core::time::Timestamp;
 use sunward_signal_adapters::intake::{DedupeKey, Intake, ItemResult, SubmitError};
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::fast::{SEED, opening};
+use super::fast::SEED;
 use super::scenario::{Scenario, Step};
 use super::score::Score;
 use super::tap::{Follower, tapped};
-use crate::actuators::memory::MemoryActuator;
-use crate::api::{self, ApiLimits, ApiState};
+use crate::api::ApiLimits;
 use crate::clock::Clock;
-use crate::dispatch::{self, Actuators, Dispatcher};
-use crate::engine_handle::{EngineHandle, INTERNAL_MESSAGES_MAX, Stopped};
-use crate::engine_loop::{EngineLoop, Parts};
+use crate::files::Loaded;
 use crate::metric_definitions as names;
-use crate::readiness::Readiness;
-use crate::tokens::{self, Grant, Tokens, TokensError};
-use crate::writer::{self, Writer};
+use crate::run::{self, Daemon, Files, Setup};
+use crate::tokens::{self, Grant, Tokens};
+use crate::writer::Writer;
 
 /// Series seconds per real second: 18 h in 50 s.
 pub const SPEED: f64 = 1_296.0;
@@ -45,23 +35,6 @@ const PORT: u16 = 7_117;
 const RETRY: Duration = Duration::from_millis(10);
 /// The value that the curl line pushes, in gCO2e/kWh: clean enough for the policy.
 const INVITED_VALUE: u32 = 20;
-
-/// Why the demo could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No port on loopback.
-    #[error("no address on loopback to serve on: {0}")]
-    Listen(#[source] io::Error),
-    /// The journal in memory could not be read.
-    #[error("the demo's journal could not be opened: {0}")]
-    Writer(#[from] writer::Error),
-    /// No one-time token.
-    #[error("no token could be made: {0}")]
-    Token(#[from] TokensError),
-    /// The engine loop ended before it had begun.
-    #[error("the demo could not start: {0}")]
-    Stopped(#[from] Stopped),
-}
 
 /// A demo under way.
 pub struct Live {
@@ -73,76 +46,49 @@ pub struct Live {
     pub curl: String,
     /// Follows what happens.
     pub follower: Follower,
-    engine_thread: std::thread::JoinHandle<Writer>,
-    shutdown: CancellationToken,
-    tasks: TaskTracker,
-}
-
-/// The ends that connect the engine loop with everyone else.
-struct Ends {
-    handle: EngineHandle,
-    intake: Intake,
-    orders: mpsc::Receiver<dispatch::Order>,
+    /// The daemon.
+    pub daemon: Daemon,
+    playing: CancellationToken,
 }
 
 impl Live {
-    /// Starts playing `scenario`, `speed` times as fast as real time, on the runtime of the caller.
-    pub async fn start(scenario: &Arc<Scenario>, speed: f64) -> Result<Live, Error> {
-        let listener = listen().await.map_err(Error::Listen)?;
-        let address = listener.local_addr().map_err(Error::Listen)?;
+    /// Starts playing `scenario`, `speed` times as fast as real time, on the caller's runtime.
+    pub async fn start(
+        scenario: &Arc<Scenario>,
+        speed: f64,
+        metrics: PrometheusHandle,
+    ) -> anyhow::Result<Live> {
         let (tap, follower) = tapped(Score::new(scenario), scenario.end);
-        let writer = Writer::recover(Box::new(tap))?;
-        let shutdown = CancellationToken::new();
-        let tasks = TaskTracker::new();
-        let readiness = Readiness::default();
-        let clock = Clock::series(scenario.start, speed);
-        let (parts, ends) = connect(writer, &clock, &readiness, &shutdown);
-        let engine_thread = EngineLoop::spawn(parts, tokio::runtime::Handle::current());
-        let Ends {
-            handle,
-            intake,
-            orders,
-        } = ends;
-
-        let memory = Arc::new(MemoryActuator::new(
-            std::collections::BTreeMap::new(),
-            clock.clone(),
-        ));
-        tasks.spawn({
-            let (memory, handle, shutdown) = (memory.clone(), handle.clone(), shutdown.clone());
-            async move { memory.observe(handle, shutdown).await }
-        });
-        let actuators = Actuators {
-            k0smotron: memory.clone(),
-            memory,
-        };
-        tasks.spawn(dispatch::run(
-            orders,
-            actuators,
-            handle.clone(),
-            tasks.clone(),
-            shutdown.clone(),
-        ));
         let (partner, secret) =
             tokens::issue("demo", vec![grant(scenario)], false, scenario.start)?;
-        let tokens = Tokens::fixed(vec![partner], Instant::now())?;
-        let state = ApiState::new(
-            intake.clone(),
-            handle.clone(),
-            Arc::new(tokens),
-            readiness,
-            clock.clone(),
-            ApiLimits::default(),
-            api::render_metrics(record_metrics(), refresh(&handle, &clock)),
-        );
-        tasks.spawn(serve(listener, state, shutdown.clone()));
-        let [_, files] = opening(scenario, 1);
-        handle.tell_all_and_wait(files).await?;
-        tasks.spawn(play(
+        let listen = listen()?;
+        let clock = Clock::series(scenario.start, speed);
+        let setup = Setup {
+            writer: Writer::recover(Box::new(tap))?,
+            clock: clock.clone(),
+            term: 1,
+            seed: SEED,
+            files: Files::Fixed(Loaded {
+                fleet: scenario.fleet_file.clone(),
+                policies: vec![scenario.policy_file.clone()],
+            }),
+            tokens: Tokens::fixed(vec![partner], Instant::now())?,
+            listen,
+            metrics_listen: None,
+            limits: ApiLimits::default(),
+            sinks: Vec::new(),
+            adapters: Vec::new(),
+            metrics,
+        };
+        let daemon = run::start(setup).await?;
+        let address = daemon.addresses.get("http").copied().unwrap_or(listen);
+        let playing = CancellationToken::new();
+        let intake = daemon.intake.clone();
+        tokio::spawn(play(
             scenario.clone(),
             intake,
             clock.clone(),
-            shutdown.clone(),
+            playing.clone(),
         ));
         let curl = curl(scenario, address, secret.reveal());
         Ok(Live {
@@ -150,86 +96,38 @@ impl Live {
             address,
             curl,
             follower,
-            engine_thread,
-            shutdown,
-            tasks,
+            daemon,
+            playing,
         })
     }
 
-    /// Stops everything and accounts up to now. Returns the follower, and the loop's engine and
-    /// journal.
-    pub async fn stop(self) -> (Follower, Option<Writer>) {
+    /// Stops everything, and accounts up to now or to the end of the series.
+    pub async fn stop(self) -> anyhow::Result<Follower> {
         let Live {
             clock,
             mut follower,
-            engine_thread,
-            shutdown,
-            tasks,
+            daemon,
+            playing,
             ..
         } = self;
         let now = clock.now();
-        shutdown.cancel();
-        tasks.close();
-        let joined = tokio::task::spawn_blocking(move || engine_thread.join());
-        let writer = joined.await.ok().and_then(Result::ok);
-        if let Err(error) = follower.finish(now) {
-            tracing::error!(%error, "a record of the demo's own journal can't be read");
-        }
-        (follower, writer)
+        playing.cancel();
+        daemon.stop().await?;
+        follower
+            .finish(now)
+            .context("the demo's own journal can't be read")?;
+        Ok(follower)
     }
 }
 
-async fn listen() -> io::Result<TcpListener> {
-    match TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).await {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await
-        }
-        other => other,
-    }
-}
-
-fn connect(
-    writer: Writer,
-    clock: &Clock,
-    readiness: &Readiness,
-    shutdown: &CancellationToken,
-) -> (Parts, Ends) {
-    let (intake, submissions) = Intake::channel();
-    let (sender, messages) = mpsc::channel(INTERNAL_MESSAGES_MAX);
-    let (dispatcher, orders) = Dispatcher::channel();
-    let (index, stepped) = watch::channel(0);
-    let fleet = Arc::new(ArcSwap::default());
-    let gate = Arc::new(Mutex::new(LeaderGate::new(1)));
-    let parts = Parts {
-        writer,
-        clock: clock.clone(),
-        intake: submissions,
-        messages,
-        dispatcher,
-        index,
-        fleet: fleet.clone(),
-        gate: gate.clone(),
-        readiness: readiness.clone(),
-        seed: SEED,
-        shutdown: shutdown.clone(),
-    };
-    (
-        parts,
-        Ends {
-            handle: EngineHandle::new(sender, fleet, gate, stepped),
-            intake,
-            orders,
-        },
-    )
-}
-
-async fn serve(listener: TcpListener, state: ApiState, shutdown: CancellationToken) {
-    let served = axum::serve(listener, api::router(state))
-        .with_graceful_shutdown(async move { shutdown.cancelled().await })
-        .await;
-    if let Err(error) = served {
-        tracing::error!(%error, "the demo no longer serves");
-    }
+/// The address to serve on: the daemon's usual one where it is free.
+fn listen() -> anyhow::Result<SocketAddr> {
+    let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    // Bound and released: the daemon binds it again at once.
+    let free = std::net::TcpListener::bind(usual).or_else(|_| std::net::TcpListener::bind(any));
+    free.and_then(|listener| listener.local_addr())
+        .context("no address on loopback to serve on")
 }
 
 /// Submits the readings of the series, each a step ahead of its time, as a grid operator
@@ -327,57 +225,4 @@ fn curl(scenario: &Scenario, address: SocketAddr, token: &str) -> String {
         "curl -sS http://{address}/v1/signals -H 'Authorization: Bearer {token}' \
          -H 'Content-Type: application/json' -d '{reading}'"
     )
-}
-
-/// Installs the recorder of this process; a second one in the same process only renders.
-fn record_metrics() -> PrometheusHandle {
-    let seconds = Matcher::Suffix("_seconds".to_owned());
-    let builder = PrometheusBuilder::new()
-        .set_buckets_for_metric(seconds, &names::SECONDS_BUCKETS)
-        .expect("there are buckets");
-    let recorder = builder.build_recorder();
-    let handle = recorder.handle();
-    // Installed already: that one records, and this demo's page stays empty.
-    if metrics::set_global_recorder(recorder).is_ok() {
-        names::describe();
-    }
-    handle
-}
-
-/// Refreshes what is only known on asking.
-fn refresh(
-    engine: &EngineHandle,
-    clock: &Clock,
-) -> impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static {
-    let (engine, clock) = (engine.clone(), clock.clone());
-    move || {
-        let (engine, now) = (engine.clone(), clock.now());
-        Box::pin(async move {
-            // Stopping: the page shows what was.
-            let _ = engine.ask(move |engine| set_gauges(engine, now)).await;
-        })
-    }
-}
-
-fn set_gauges(engine: &Engine, now: Timestamp) {
-    for pool in engine.fleet().pools() {
-        let Some(state) = engine.state().pools.get(&pool.name) else {
-            continue;
-        };
-        let labels = [
-            ("pool", pool.name.to_string()),
-            ("site", pool.site.to_string()),
-        ];
-        let ready = state.ledger.confirmed.map_or(0, |seen| seen.ready);
-        gauge!(names::POOL_DESIRED, &labels).set(f64::from(state.ledger.desired.unwrap_or(0)));
-        gauge!(names::POOL_READY, &labels).set(f64::from(ready));
-    }
-    for stream in engine.state().board.streams() {
-        let Some(received_at) = stream.received_at else {
-            continue;
-        };
-        let age_seconds = (now - received_at).as_millis() as f64 / 1_000.0;
-        gauge!(names::BOARD_AGE, "stream" => stream.key.to_string()).set(age_seconds);
-    }
-    gauge!(names::JOURNAL_INDEX).set(engine.state().index as f64);
 }

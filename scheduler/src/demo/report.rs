@@ -139,7 +139,11 @@ pub fn table(scenario: &Scenario, score: &Score, colour: Colour) -> String {
             .map(|line| colour.dim(&format!("  {line}"))),
     );
     lines.push(String::new());
-    lines.extend(charts(score, Beside::Nothing, colour));
+    lines.extend(
+        charts(score, Beside::Nothing, colour)
+            .iter()
+            .map(|line| line.trim_end().to_owned()),
+    );
     lines.push(String::new());
     lines.extend(happenings(score, colour));
     lines.push(String::new());

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use sunward_core::action::{Action, Decision, Effects, EventKind};
-use sunward_core::board::Board;
+use sunward_core::board::{Answer, Board};
 use sunward_core::engine::Engine;
 use sunward_core::event::Event;
 use sunward_core::pools::stream_key;
@@ -172,9 +172,9 @@ impl Score {
             let load = load(engine, &site.name);
             let mut now = from;
             while now < at {
-                let (level, until) = site.level_at(board, now);
+                let level = site.level_at(board, now);
                 let (cell, cell_end) = cell_at(start, length, now);
-                let until = until.unwrap_or(at).min(cell_end).min(at);
+                let until = level.until.unwrap_or(at).min(cell_end).min(at);
                 site.account.draw(until - now, load, level.carbon);
                 site.cells[cell].add(until - now, load, level.grams);
                 now = until;
@@ -233,7 +233,7 @@ impl Score {
     /// Looks at what holds at `at`.
     pub fn look(&mut self, engine: &Engine, at: Timestamp) {
         for site in &mut self.sites {
-            site.level = site.level_at(&engine.state().board, at).0.grams;
+            site.level = site.level_at(&engine.state().board, at).grams;
             site.workers = workers(engine, &site.name);
         }
     }
@@ -298,33 +298,33 @@ impl Score {
     }
 }
 
-/// A carbon level in both forms.
+/// What the streams of a site say at an instant.
 struct LevelNow {
     carbon: Carbon,
+    /// By the stream that is followed, in gCO2e/kWh.
     grams: Option<f64>,
+    /// The first later instant at which it may be otherwise.
+    until: Option<Timestamp>,
 }
 
 impl Site {
-    /// The levels at `at`, and the first later instant at which they may differ.
-    fn level_at(&self, board: &Board, at: Timestamp) -> (LevelNow, Option<Timestamp>) {
-        let (marginal, marginal_until) = level_of(self.marginal.as_ref(), board, at);
-        let (average, average_until) = level_of(self.average.as_ref(), board, at);
-        let carbon = |level: Option<Option<f64>>| match level {
+    fn level_at(&self, board: &Board, at: Timestamp) -> LevelNow {
+        let marginal = answer(self.marginal.as_ref(), board, at);
+        let average = answer(self.average.as_ref(), board, at);
+        let carbon = |answer: Option<Answer>| match answer.map(value) {
             None => CarbonLevel::NoStream,
             Some(None) => CarbonLevel::Missing,
             Some(Some(grams)) => CarbonLevel::from_grams(grams),
         };
-        let level = LevelNow {
+        let changes = [marginal, average].into_iter().flatten();
+        LevelNow {
             carbon: Carbon {
                 average: carbon(average),
                 marginal: carbon(marginal),
             },
-            grams: marginal.or(average).flatten(),
-        };
-        (
-            level,
-            [marginal_until, average_until].into_iter().flatten().min(),
-        )
+            grams: marginal.or(average).and_then(value),
+            until: changes.filter_map(|answer| answer.next_change_at).min(),
+        }
     }
 }
 
@@ -370,23 +370,24 @@ fn new_site(name: Arc<str>, scenario: &Scenario) -> Site {
     }
 }
 
-/// `None` without a stream; `Some(None)` without a value at `at`.
-fn level_of(
-    key: Option<&StreamKey>,
-    board: &Board,
-    at: Timestamp,
-) -> (Option<Option<f64>>, Option<Timestamp>) {
-    let Some(key) = key else { return (None, None) };
-    let Some(id) = board.find(key) else {
-        return (Some(None), None);
-    };
+/// What a stream says at `at`; `None` where the policy reads no such stream.
+fn answer(key: Option<&StreamKey>, board: &Board, at: Timestamp) -> Option<Answer> {
     // What happened is accounted for however old it was by then: age is the policy's concern.
-    let answer = board.stream(id).answer(at, Span::MAX);
-    let value = match answer.reading {
+    let said = board
+        .find(key?)
+        .map(|id| board.stream(id).answer(at, Span::MAX));
+    Some(said.unwrap_or(Answer {
+        reading: Reading::Missing,
+        received_at: None,
+        next_change_at: None,
+    }))
+}
+
+fn value(answer: Answer) -> Option<f64> {
+    match answer.reading {
         Reading::Fresh { value } | Reading::Stale { value } => Some(value),
         Reading::Missing => None,
-    };
-    (Some(value), answer.next_change_at)
+    }
 }
 
 /// What the ready workers of a site draw.

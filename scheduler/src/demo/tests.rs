@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+use sunward_core::engine::Engine;
 use sunward_core::time::{Span, Timestamp};
 use sunward_simulations::generate::{WindowSeries, t1};
 
@@ -15,10 +17,13 @@ use super::tap::tapped;
 use crate::journal::{Append, Journal as _};
 use crate::writer;
 
+/// A site, its series, and from when to when its worker is ready.
+type Ready = (&'static str, WindowSeries, &'static [(i64, i64)]);
+
 /// Per site of table T1: when its worker is ready and when it is released, in seconds from the
 /// start. By hand, from the table's windows and the shipped policy: below 100 for 300 s, 250 s to
 /// start, at 120 or more for 600 s.
-const READY: [(&str, WindowSeries, &[(i64, i64)]); 3] = [
+const READY: [Ready; 3] = [
     (
         "caiso",
         t1::CAISO_NORTH,
@@ -119,7 +124,6 @@ fn a_follower_keeps_the_same_account() {
     );
 }
 
-/// The account never depends on how often the follower looked.
 #[test]
 fn nothing_after_the_end_is_accounted_for() {
     let scenario = Scenario::t1();
@@ -151,22 +155,25 @@ fn nothing_after_the_end_is_accounted_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_live_demo_is_followed_record_by_record() {
     let scenario = Arc::new(Scenario::t1());
-    // 18 h in 2.2 s. How much of the series a busy machine takes in is not asked here.
-    let mut live = Live::start(&scenario, 30_000.0).await.unwrap();
+    let metrics = PrometheusBuilder::new().build_recorder().handle();
+    // 18 h in 3.2 s. How much of the series a busy machine takes in is not asked here.
+    let mut live = Live::start(&scenario, 20_000.0, metrics).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
+    let mut compared = 0;
     while live.clock.now() < scenario.end {
         assert!(Instant::now() < deadline, "series time stands still");
+        let look = |engine: &Engine| (engine.state().index, engine.digest());
+        let (index, digest) = live.daemon.engine.ask(look).await.unwrap();
         live.follower.catch_up(live.clock.now()).unwrap();
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        // The loop may have gone on meanwhile.
+        if live.follower.engine().state().index == index {
+            assert_eq!(live.follower.engine().digest(), digest);
+            compared += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(3)).await;
     }
-    let (follower, writer) = live.stop().await;
-    let writer = writer.unwrap();
-    let index = follower.engine().state().index;
-    assert!(index > 0 && index <= writer.engine().state().index);
-    let replay = writer::replay(writer.journal(), Some(index)).unwrap();
-    assert_eq!(follower.engine().digest(), replay.engine.digest());
-    assert_eq!(follower.score.decisions, replay.decisions.len() as u64);
-    let report = Report::new(&follower.score);
+    assert!(compared > 0, "never at the same index");
+    let report = Report::new(&live.stop().await.unwrap().score);
     assert_eq!(report.totals.hours, 18.0);
     assert!(report.signals > 0 && report.totals.starts > 0, "{report:?}");
 }
