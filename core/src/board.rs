@@ -5,6 +5,7 @@
 //! Older questions ("what did we know at T about I") are the journal's.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
 use sunward_policies::facts::Reading;
@@ -74,24 +75,43 @@ pub struct Board {
     streams: Vec<Stream>,
     /// Issues dropped because a stream held [`ISSUES_PER_STREAM_MAX`].
     pub dropped: u64,
+    /// By the key's hash: a look-up compares integers, and one key at the end. Never iterated.
     #[serde(skip)]
-    ids: BTreeMap<StreamKey, StreamId>,
+    ids: BTreeMap<u64, StreamId>,
+    /// The keys whose hash was taken already.
+    #[serde(skip)]
+    collided: BTreeMap<StreamKey, StreamId>,
 }
 
 impl Board {
     /// Rebuilds what is derived, after a snapshot was read.
     pub fn index(&mut self) {
-        self.ids = self
-            .streams
-            .iter()
-            .enumerate()
-            .map(|(i, stream)| (stream.key.clone(), StreamId(i as u32)))
-            .collect();
+        self.ids.clear();
+        self.collided.clear();
+        for index in 0..self.streams.len() {
+            let key = self.streams[index].key.clone();
+            self.enter(&key, StreamId(index as u32));
+        }
+    }
+
+    fn enter(&mut self, key: &StreamKey, id: StreamId) {
+        match self.ids.entry(key.hash()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(id);
+            }
+            Entry::Occupied(_) => {
+                self.collided.insert(key.clone(), id);
+            }
+        }
     }
 
     /// The id of a stream that was seen or asked for before.
     pub fn find(&self, key: &StreamKey) -> Option<StreamId> {
-        self.ids.get(key).copied()
+        let id = *self.ids.get(&key.hash())?;
+        if self.streams.get(id.index()).is_some_and(|stream| stream.key == *key) {
+            return Some(id);
+        }
+        self.collided.get(key).copied()
     }
 
     /// The id of `key`, made if absent; `None` when the board is full.
@@ -103,7 +123,7 @@ impl Board {
             return None;
         }
         let id = StreamId(self.streams.len() as u32);
-        self.ids.insert(key.clone(), id);
+        self.enter(key, id);
         self.streams.push(Stream {
             key: key.clone(),
             issues: Vec::new(),

@@ -18,7 +18,7 @@ use crate::board::{Board, Posted, StreamId};
 use crate::event::{Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd};
 use crate::fleet::Fleet;
 use crate::ledger::{Claim, Observed, retry_draw};
-use crate::pools::{PoolState, Wiring};
+use crate::pools::{PoolState, Pools, Wiring};
 use crate::rounds::{Federation, NO_FEDERATION};
 
 /// The version of the core whose folds give the digests.
@@ -44,7 +44,7 @@ pub struct State {
     /// What is known.
     pub board: Board,
     /// Every pool of the fleet.
-    pub pools: BTreeMap<Arc<str>, PoolState>,
+    pub pools: Pools,
     /// Every federation that ever issued an event.
     pub federations: BTreeMap<Arc<str>, Federation>,
     /// Clusters that can't be reached, and why.
@@ -237,8 +237,7 @@ impl Engine {
     }
 
     fn pool_mut(&mut self, id: u32) -> Option<&mut PoolState> {
-        let name = self.wiring.pools().get(id as usize)?;
-        self.state.pools.get_mut(&name.name)
+        self.state.pools.at_mut(id)
     }
 
     fn start(&mut self, started: &Started) {
@@ -384,25 +383,17 @@ impl Engine {
     /// their replicas stay as they are.
     fn rewire(&mut self) {
         let fleet = &self.fleet;
-        self.state
-            .pools
-            .retain(|name, _| fleet.pool(name).is_some());
-        for pool in fleet.pools() {
-            let state = self.state.pools.entry(pool.name.clone()).or_default();
-            state.retarget(pool);
-        }
+        self.state.pools.follow(fleet.pools());
         self.wiring = Wiring::new(fleet, &self.policies, &mut self.state.board);
-        for (id, pool) in self.wiring.pools().iter().enumerate() {
-            if let Some(state) = self.state.pools.get_mut(&pool.name) {
-                state.keep_memories(&self.policies, self.wiring.rules(id as u32));
-            }
+        for (id, state) in self.state.pools.values_mut().enumerate() {
+            state.keep_memories(&self.policies, self.wiring.rules(id as u32));
         }
         self.timers = self
-            .wiring
-            .pools()
+            .state
+            .pools
             .iter()
             .enumerate()
-            .filter_map(|(id, pool)| Some((self.state.pools.get(&pool.name)?.wake_at?, id as u32)))
+            .filter_map(|(id, (_, state))| Some((state.wake_at?, id as u32)))
             .collect();
     }
 
@@ -424,7 +415,7 @@ impl Engine {
         let Some(pool) = self.wiring.pools().get(id as usize) else {
             return;
         };
-        let Some(state) = self.state.pools.get_mut(&pool.name) else {
+        let Some(state) = self.state.pools.at_mut(id) else {
             return;
         };
         let context = crate::pools::Context {

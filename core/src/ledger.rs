@@ -309,6 +309,18 @@ impl Ledger {
         }
     }
 
+    /// Where the pool stands, in a word.
+    pub fn word(&self) -> &'static str {
+        match self.claim {
+            Claim::Needed => "claim_needed",
+            Claim::InFlight => "claiming",
+            Claim::Held if self.in_flight.is_some() => "in_flight",
+            Claim::Held if self.unknown => "unknown",
+            Claim::Held if self.satisfied() => "settled",
+            Claim::Held => "waiting",
+        }
+    }
+
     /// True when the object asks for what is desired and nothing is on its way.
     pub fn satisfied(&self) -> bool {
         self.in_flight.is_none()

@@ -1,9 +1,11 @@
 //! One pool through the pipeline: judge, plan, settle; and the wiring that says which pools a
 //! stream touches.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use sunward_policies::arbitrate::{Candidate, arbitrate};
 use sunward_policies::facts::{Facts, PoolFacts, Reading};
 use sunward_policies::policy::{BindingScope, Policy, PolicySet};
@@ -34,8 +36,10 @@ pub struct Remembered {
 /// What decided last, for noticing a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// `policy/rule`, or `none`.
-    pub by: Arc<str>,
+    /// The policy; empty where none governs.
+    pub policy: String,
+    /// The rule.
+    pub rule: String,
     /// A stable word for the verdict's reason.
     pub reason: String,
     /// A stable word for what bent the plan.
@@ -57,6 +61,62 @@ pub struct PoolState {
     pub wake_at: Option<Timestamp>,
     /// Where its workers live; another target is another pool.
     pub target: String,
+    /// Wanted and ready workers as they were last summed up for the site.
+    pub told: Option<(u32, u32)>,
+}
+
+/// All pools of the fleet, in the order of their names, which is the order of their ids.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pools(Vec<(Arc<str>, PoolState)>);
+
+impl Pools {
+    /// The pool of that name.
+    pub fn get(&self, name: &str) -> Option<&PoolState> {
+        let found = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
+        Some(&self.0[found].1)
+    }
+
+    /// The pool of that id.
+    pub fn at(&self, id: u32) -> Option<&PoolState> {
+        self.0.get(id as usize).map(|(_, pool)| pool)
+    }
+
+    /// The pool of that id.
+    pub fn at_mut(&mut self, id: u32) -> Option<&mut PoolState> {
+        self.0.get_mut(id as usize).map(|(_, pool)| pool)
+    }
+
+    /// Every pool with its name.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &PoolState)> {
+        self.0.iter().map(|(name, pool)| (name, pool))
+    }
+
+    /// Every pool.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut PoolState> {
+        self.0.iter_mut().map(|(_, pool)| pool)
+    }
+
+    /// Keeps the pools of `fleet`, in its order, and makes those that are new.
+    pub fn follow(&mut self, fleet: &[Arc<Pool>]) {
+        let mut old: BTreeMap<Arc<str>, PoolState> = std::mem::take(&mut self.0).into_iter().collect();
+        self.0 = fleet
+            .iter()
+            .map(|pool| {
+                let mut state = old.remove(&pool.name).unwrap_or_default();
+                state.retarget(pool);
+                (pool.name.clone(), state)
+            })
+            .collect();
+    }
+}
+
+impl std::ops::Index<&str> for Pools {
+    type Output = PoolState;
+
+    /// Panics on a name that is not in the fleet: for tests and tools.
+    fn index(&self, name: &str) -> &PoolState {
+        self.get(name).expect("the pool is in the fleet")
+    }
 }
 
 /// What settling a pool asks of the engine.
@@ -198,7 +258,7 @@ pub fn stream_key(
 
 /// The judgement of all rules of one pool.
 struct Judged<'a> {
-    candidates: Vec<Candidate<'a>>,
+    candidates: SmallVec<[Candidate<'a>; 4]>,
     winner: Option<usize>,
     next_change_at: Option<Timestamp>,
 }
@@ -272,14 +332,15 @@ impl PoolState {
         context: &Context<'_>,
         out: &mut Effects,
     ) -> Settled {
-        let mut settled = Settled {
-            site_touched: self.ledger.desired.is_some(),
-            ..Settled::default()
-        };
+        let mut settled = Settled::default();
         let mut wake = Earliest::after(context.now);
         if self.ledger.desired.is_some() {
             let decided = self.decide(pool, governing, context, &mut wake, out);
             settled.cause = decided;
+            let ready = self.ledger.confirmed.map_or(0, |known| known.ready);
+            let now_so = self.ledger.desired.map(|wanted| (wanted, ready));
+            settled.site_touched = self.told != now_so;
+            self.told = now_so;
         }
         match self.ledger.next(context.now) {
             Next::Nothing => {}
@@ -319,13 +380,13 @@ impl PoolState {
 
     /// The cause of a write that no new decision led to: a retry, or an answer to a foreign change.
     fn standing_cause(&self, context: &Context<'_>) -> Cause {
-        let by = self
-            .standing
-            .as_ref()
-            .map_or_else(|| "daemon".into(), |standing| standing.by.clone());
+        let by = self.standing.as_ref().map_or_else(
+            || "daemon".to_owned(),
+            |standing| format!("{}/{}", standing.policy, standing.rule),
+        );
         Cause {
             index: context.index,
-            by,
+            by: by.into(),
             why: "the pool is not yet as decided".into(),
         }
     }
@@ -369,8 +430,10 @@ impl PoolState {
             by: decision.rule.clone(),
             why: decision.reason.as_str().into(),
         };
+        let (policy, rule) = names(winner);
         self.standing = Some(Standing {
-            by: decision.rule.clone(),
+            policy: policy.to_owned(),
+            rule: rule.to_owned(),
             reason: winner
                 .and_then(|winner| winner.verdict)
                 .map_or("none", word)
@@ -399,17 +462,8 @@ impl PoolState {
             // stands goes on standing until the hold ends: only then is it another decision.
             return true;
         }
-        let same_rule = match winner {
-            None => standing.by.as_ref() == NO_RULE,
-            Some(winner) => {
-                let rule = winner
-                    .policy
-                    .rules
-                    .get(winner.rule)
-                    .map_or("", |rule| rule.name.as_str());
-                standing.by.split_once('/') == Some((winner.policy.name.as_str(), rule))
-            }
-        };
+        let (policy, rule) = names(winner);
+        let same_rule = standing.policy == policy && standing.rule == rule;
         same_rule && standing.reason == reason && standing.bent == plan.bent.word()
     }
 
@@ -430,7 +484,7 @@ impl PoolState {
         };
         let running = facts.wanted > pool.min_workers;
         let mut judged = Judged {
-            candidates: Vec::new(),
+            candidates: SmallVec::new(),
             winner: None,
             next_change_at: None,
         };
@@ -571,6 +625,14 @@ impl Earliest {
         };
         self.at = Some(self.at.map_or(at, |known| known.min(at)));
     }
+}
+
+/// Policy and rule of a winner; empty without one.
+fn names<'a>(winner: Option<&Candidate<'a>>) -> (&'a str, &'a str) {
+    winner.map_or(("", ""), |winner| {
+        let rule = winner.policy.rules.get(winner.rule);
+        (winner.policy.name.as_str(), rule.map_or("", |rule| rule.name.as_str()))
+    })
 }
 
 fn rule_name(candidate: &Candidate<'_>) -> String {

@@ -445,3 +445,7 @@ impl Rfc3339<'_> {
         Ok(sign * (hours * MS_PER_HOUR + minutes * MS_PER_MINUTE))
     }
 }
+
+#[cfg(test)]
+#[path = "time_tests.rs"]
+mod tests;

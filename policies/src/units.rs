@@ -347,3 +347,117 @@ fn price_factor(unit: &str) -> Option<(f64, f64)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn units_become_canonical() {
+        for (kind, value, unit, expected) in [
+            (Kind::SurplusPower, 1_500.0, "W", 1.5),
+            (Kind::SurplusPower, -2.5, "MW", -2_500.0),
+            (Kind::ImportLimit, 0.0, "kW", 0.0),
+            (Kind::CarbonIntensity, 90.0, "kg/MWh", 90.0),
+            (Kind::CarbonIntensity, 0.09, "kg/kWh", 90.0),
+            (
+                Kind::CarbonIntensity,
+                1_000.0,
+                "lbs_co2_per_mwh",
+                453.592_37,
+            ),
+            (Kind::EnergyPrice, -12.5, "EUR/MWh", -12.5),
+            (Kind::EnergyPrice, 0.125, "USD/kWh", 125.0),
+            (Kind::RenewableShare, 75.0, "%", 0.75),
+            (Kind::Index, 42.0, "percentile", 42.0),
+        ] {
+            assert_eq!(kind.convert(value, unit), Ok(expected), "{kind} {unit}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_in_the_table_is_refused() {
+        for (kind, unit) in [
+            (Kind::SurplusPower, "kWh"),
+            (Kind::SurplusPower, "kw"),
+            (Kind::SurplusPower, ""),
+            (Kind::CarbonIntensity, "kW"),
+            (Kind::EnergyPrice, "XYZ/MWh"),
+            (Kind::EnergyPrice, "EUR"),
+            (Kind::EnergyPrice, "eur/MWh"),
+            (Kind::EnergyPrice, "EUR AFN/MWh"),
+        ] {
+            let error = kind.convert(1.0, unit).unwrap_err();
+            assert!(matches!(&error, UnitError::Unknown { .. }), "{kind} {unit}");
+            assert!(error.to_string().contains("use one of"), "{error}");
+        }
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(matches!(
+                Kind::SurplusPower.convert(value, "kW"),
+                Err(UnitError::NotFinite { .. })
+            ));
+        }
+        assert!(matches!(
+            Kind::SurplusPower.convert(1e306, "GW"),
+            Err(UnitError::NotFinite { .. })
+        ));
+    }
+
+    #[test]
+    fn the_less_green_value_is_greater() {
+        assert_eq!(
+            Kind::CarbonIntensity.less_green(200.0, 100.0),
+            Ordering::Greater
+        );
+        assert_eq!(Kind::EnergyPrice.less_green(-5.0, 3.0), Ordering::Less);
+        assert_eq!(Kind::Index.less_green(9.0, 3.0), Ordering::Greater);
+        assert_eq!(Kind::SurplusPower.less_green(1.0, 5.0), Ordering::Greater);
+        assert_eq!(Kind::RenewableShare.less_green(0.9, 0.1), Ordering::Less);
+    }
+
+    #[test]
+    fn names_read_back() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::parse(kind.as_str()), Some(kind));
+            assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
+        }
+        for basis in Basis::ALL {
+            assert_eq!(Basis::parse(basis.as_str()), Some(basis));
+            assert_eq!(
+                serde_json::to_string(&basis).unwrap(),
+                format!("\"{basis}\"")
+            );
+        }
+        assert_eq!(Kind::parse("surplus"), None);
+        assert!(
+            CURRENCIES
+                .split_ascii_whitespace()
+                .all(|code| code.len() == 3)
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn conversion_keeps_the_order(
+            kind in prop::sample::select(Kind::ALL.to_vec()), row in 0..32_usize, a in -1e9..1e9_f64, b in -1e9..1e9_f64,
+        ) {
+            let units: Vec<&str> = match kind {
+                Kind::SurplusPower | Kind::CurtailmentPower | Kind::ImportLimit => POWER.iter().map(|r| r.0).collect(),
+                Kind::CarbonIntensity => CARBON.iter().map(|r| r.0).collect(),
+                Kind::RenewableShare => SHARE.iter().map(|r| r.0).collect(),
+                Kind::Index => INDEX.iter().map(|r| r.0).collect(),
+                Kind::EnergyPrice => vec!["EUR/MWh", "USD/kWh"],
+            };
+            let unit = units[row % units.len()];
+            let (x, y) = (kind.convert(a, unit).unwrap(), kind.convert(b, unit).unwrap());
+            // Rounding may make two values one, but never turns them round.
+            prop_assert!(x == y || (a < b) == (x < y), "{} {}", kind, unit);
+            prop_assert!(x == y || kind.less_green(a, b) == kind.less_green(x, y), "{} {}", kind, unit);
+        }
+    }
+}

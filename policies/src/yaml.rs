@@ -12,11 +12,19 @@ pub use serde_saphyr::Spanned;
 use crate::codes;
 use crate::diagnostic::{Diagnostic, TextRange, nearest};
 
+/// What aliases may expand a short document to, in nodes. A longer one may have as many nodes as bytes.
+pub const DOCUMENT_NODES_MIN: usize = 4_096;
+
 /// Reads one YAML document. Unknown keys are refused where the type says so (`deny_unknown_fields`); the nearest
 /// known key is suggested. The error's code is one of [`crate::codes`]: syntax, unknown, missing or duplicate key,
 /// wrong value, too large.
 pub fn read_yaml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, Diagnostic> {
-    serde_saphyr::from_str(text).map_err(|error| {
+    // Every node takes at least a byte, so only aliases can go beyond these.
+    let size = text.len().max(DOCUMENT_NODES_MIN);
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: size, max_events: 2 * size, max_total_scalar_bytes: 4 * size },
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let source = Source::new(file, text);
         source.diagnostic(error.without_snippet())
     })
@@ -169,7 +177,7 @@ impl<'a> Source<'a> {
             | Error::AliasExpansionLimitExceeded { .. }
             | Error::AliasReplayStackDepthExceeded { .. } => report(
                 codes::TOO_LARGE,
-                UserMessageFormatter.format_message(error).into_owned(),
+                "the document nests or repeats more than is allowed".to_owned(),
             )
             .with_help("write the values out instead of nesting or repeating them by alias"),
             _ => {
@@ -376,6 +384,8 @@ mod tests {
     fn parts_of_scalars_are_found_in_every_style() {
         for text in [
             "when: é < 1 && carbon < 100 # c\n",
+            "a: 1\r\nwhen: é < 1\r\n  && carbon < 100\r\n",
+            "when: |-\r\n  é < 1\r\n  && carbon < 100\r\n",
             "when: \"é < 1 && carbon < 100\"\n",
             "when: 'é < 1 && carbon < 100'\n",
             "when: \"\\u00e9 \\u003c\\t1 \\x26& carbon < 100\"\n",

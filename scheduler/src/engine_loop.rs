@@ -14,7 +14,7 @@ use sunward_core::engine::CORE_VERSION;
 use sunward_core::event::{Call, Event, Outcome, Started};
 use sunward_core::fleet::Fleet;
 use sunward_core::protocol::group::{Group, Request};
-use sunward_core::protocol::leader::{LeaderGate, Leadership, TermSeen};
+use sunward_core::protocol::leader::{LeaderGate, TermSeen};
 use sunward_signal_adapters::intake::{DedupeKey, ItemResult, Submission};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{EXAMPLE_FLEET, SHIPPED_POLICY};
-use crate::engine_handle::EngineHandle;
+use crate::engine_handle::{EngineHandle, Stopped};
 use crate::metric_definitions as names;
 use crate::readiness::Readiness;
 
@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// Where the files are; `None` is the embedded example.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Paths {
     /// The fleet file.
     pub fleet: Option<PathBuf>,
@@ -138,6 +138,37 @@ fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
     Ok(files)
 }
 
+/// Journals what differs from what is in force, in one group.
+pub async fn replace(engine: &EngineHandle, loaded: &Loaded) -> Result<(), Stopped> {
+    let new = loaded.clone();
+    let events = engine
+        .ask(move |engine| {
+            let state = engine.state();
+            let mut events = Vec::new();
+            if state.fleet.as_ref() != Some(&new.fleet) {
+                events.push(Event::FleetReplaced { file: PackedFile::pack(&new.fleet) });
+            }
+            if state.policies != new.policies {
+                events.push(Event::PoliciesReplaced {
+                    files: new.policies.iter().map(PackedFile::pack).collect(),
+                });
+            }
+            events
+        })
+        .await?;
+    for event in &events {
+        let file = if matches!(event, Event::FleetReplaced { .. }) { "fleet" } else { "policies" };
+        counter!(names::RELOADS, "file" => file, "outcome" => "replaced").increment(1);
+    }
+    if events.is_empty() {
+        counter!(names::RELOADS, "file" => "policies", "outcome" => "unchanged").increment(1);
+        return Ok(());
+    }
+    engine.tell_all_and_wait(events).await?;
+    tracing::info!(files = loaded.policies.len(), fleet = %loaded.fleet.path, "policies and fleet are in force");
+    Ok(())
+}
+
 /// Loads the files now and whenever they change, until `shutdown`.
 pub struct Loader {
     /// Where the files are.
@@ -204,7 +235,8 @@ impl Loader {
         }
         match read {
             Ok((loaded, warnings)) => {
-                self.replace(&loaded).await;
+                // Stopped meanwhile: the next start loads the files again.
+                let _ = replace(&self.engine, &loaded).await;
                 report(&warnings);
                 self.findings.set(warnings);
                 self.readiness.set("policies", Ok(()));
@@ -225,39 +257,6 @@ impl Loader {
         let in_force = self.engine.ask(|engine| engine.state().fleet.is_some()).await.unwrap_or(false);
         let what = first.map_or_else(String::new, ToString::to_string);
         if in_force { Ok(()) } else { Err(format!("no good set was ever loaded: {what}")) }
-    }
-
-    /// Journals what differs from what is in force, in one group.
-    async fn replace(&self, loaded: &Loaded) {
-        let new = loaded.clone();
-        let Ok(events) = self
-            .engine
-            .ask(move |engine| {
-                let state = engine.state();
-                let mut events = Vec::new();
-                if state.fleet.as_ref() != Some(&new.fleet) {
-                    events.push(Event::FleetReplaced { file: PackedFile::pack(&new.fleet) });
-                }
-                if state.policies != new.policies {
-                    events.push(Event::PoliciesReplaced { files: new.policies.iter().map(PackedFile::pack).collect() });
-                }
-                events
-            })
-            .await
-        else {
-            return;
-        };
-        for event in &events {
-            let file = if matches!(event, Event::FleetReplaced { .. }) { "fleet" } else { "policies" };
-            counter!(names::RELOADS, "file" => file, "outcome" => "replaced").increment(1);
-        }
-        if events.is_empty() {
-            counter!(names::RELOADS, "file" => "policies", "outcome" => "unchanged").increment(1);
-            return;
-        }
-        tracing::info!(files = loaded.policies.len(), fleet = %loaded.fleet.path, "policies and fleet are in force");
-        // Stopped meanwhile: the next start loads the files again.
-        let _ = self.engine.tell_all_and_wait(events).await;
     }
 }
 

@@ -35,6 +35,8 @@ pub const QUEUE_DEPTH: &str = "sunward_queue_depth";
 pub const EVENTS_PUBLISHED: &str = "sunward_events_published_total";
 /// Envelopes that a sink does not have yet, by `sink` and `federation`.
 pub const OUTBOX_LAG: &str = "sunward_outbox_lag";
+/// Envelopes that left the outbox before a sink took them, by `sink` and `federation`.
+pub const OUTBOX_OVERFLOWS: &str = "sunward_outbox_overflows_total";
 /// 1 while a dependency answers, 0 while not, by `kind` (cluster, sink) and `name`.
 pub const DEPENDENCY_UP: &str = "sunward_dependency_up";
 /// Loads of policy and fleet files, by `file` (policies, fleet) and `outcome` (replaced, unchanged, refused).
@@ -117,6 +119,11 @@ pub fn describe() {
         OUTBOX_LAG,
         Unit::Count,
         "Envelopes that a sink does not have yet"
+    );
+    describe_counter!(
+        OUTBOX_OVERFLOWS,
+        Unit::Count,
+        "Envelopes that left the outbox before a sink took them"
     );
     describe_gauge!(DEPENDENCY_UP, Unit::Count, "1 while a dependency answers");
     describe_counter!(

@@ -2,7 +2,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -178,12 +177,15 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let note = format!(
-                "---- log of {}, its end ----\n{}\n",
-                self.name,
-                self.log_tail()
-            );
-            let _ = std::io::stderr().write_all(note.as_bytes());
+            // Not past the test runner's capture: it belongs to the output of the case that fails.
+            #[expect(clippy::print_stderr, reason = "the output of a test")]
+            {
+                eprintln!(
+                    "---- log of {}, its end ----\n{}",
+                    self.name,
+                    self.log_tail()
+                );
+            }
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Waiting for a condition with a deadline. Tests never sleep for a guessed time.
+//!
+//! Futures that wait like this are not `Send` (a limit of async closures in Rust 1.90): join them (`tokio::join!`) instead of
+//! spawning them.
 
 use std::time::{Duration, Instant};
 

@@ -11,7 +11,9 @@ use sunward_tests::actors::{Hosts, ReadyReplicas};
 use sunward_tests::environment::{CLUSTER_API, CLUSTER_API_CRDS, Server, skip_without};
 use sunward_tests::member::Member;
 use sunward_tests::pool;
-use sunward_tests::servers::{ClusterApi, Kubernetes, KubernetesOptions, Redis, RedisOptions, api};
+use sunward_tests::servers::{
+    ClusterApi, Kubernetes, KubernetesOptions, Redis, RedisOptions, api, apply,
+};
 use sunward_tests::wait::until;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -208,6 +210,47 @@ async fn the_old_version_alone_can_be_served() {
     .await;
 }
 
+/// The controller manager collects what has lost its owner; a user without a role may read nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_controller_manager_collects_garbage() {
+    if skip_without(&[
+        Server::Etcd,
+        Server::KubeApiserver,
+        Server::KubeControllerManager,
+    ]) {
+        return;
+    }
+    let options = KubernetesOptions {
+        controller_manager: true,
+        ..KubernetesOptions::default()
+    };
+    let kubernetes = Kubernetes::start(options).await.unwrap();
+    let client = kubernetes.client().await.unwrap();
+    let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}});
+    let owner = apply(&client, &map("owner")).await.unwrap();
+    let mut dependent = map("dependent");
+    let uid = owner.metadata.uid.unwrap();
+    dependent["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]);
+    apply(&client, &dependent).await.unwrap();
+    let maps = api(&client, "default", "v1", "ConfigMap");
+    maps.delete("owner", &kube::api::DeleteParams::background())
+        .await
+        .unwrap();
+    until(DEADLINE, "the owned object to go", async || {
+        ensure!(maps.get_opt("dependent").await?.is_none(), "it is there");
+        Ok(())
+    })
+    .await;
+
+    let user = kubernetes.user_client().await.unwrap();
+    let error = api(&user, "default", "v1", "ConfigMap")
+        .get("dependent")
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("forbidden"), "{error}");
+}
+
 /// A member sees every entry once and in order over a kill of Redis; a pause only delays.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_misses_nothing_over_a_redis_kill() {
@@ -237,6 +280,14 @@ async fn a_member_misses_nothing_over_a_redis_kill() {
     publish(&redis, 201..=210).await;
     until(DEADLINE, "the rest", async || seen_all(&member, 210)).await;
 
+    until(DEADLINE, "the site's state", async || {
+        let seen = member.seen();
+        let last = seen.sites["caiso"].get("last_seq").cloned();
+        ensure!(last.as_deref() == Some("210"), "the last is {last:?}");
+        Ok(())
+    })
+    .await;
+
     let seen = member.stop().await;
     let sequence: Vec<u64> = seen.envelopes.iter().map(|envelope| envelope.seq).collect();
     assert_eq!(sequence, (1..=210).collect::<Vec<_>>());
@@ -260,7 +311,6 @@ async fn a_member_misses_nothing_over_a_redis_kill() {
         seen.wakes,
         seen.connections
     );
-    assert_eq!(seen.sites["caiso"]["last_seq"], "210");
 }
 
 /// Without an append-only file a restart begins empty.
@@ -279,6 +329,20 @@ async fn a_redis_without_a_file_begins_empty() {
         .await
         .unwrap();
     assert_eq!(length, 0);
+}
+
+/// A case that panics leaves no server behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_ends_the_servers() {
+    if skip_without(&[Server::Redis]) {
+        return;
+    }
+    let redis = Redis::start(RedisOptions::default()).await.unwrap();
+    let (pid, port) = (redis.pid().unwrap(), redis.port());
+    let case = tokio::spawn(async move { panic!("as a case that fails with {redis:?}") });
+    assert!(case.await.unwrap_err().is_panic());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
 fn seen_all(member: &Member, count: usize) -> anyhow::Result<()> {

@@ -88,7 +88,7 @@ impl Checker<'_> {
             Typed::Truth(_) => {
                 let name = self.text_of(node).to_owned();
                 let message = format!("a number is needed, but `{name}` is a condition");
-                let help = format!("turn it into a number with `{name} ? 1 : 0`");
+                let help = format!("turn it into a number with `({name} ? 1 : 0)`");
                 self.report(codes::WRONG_TYPE, &node.span, message, Some(help));
                 None
             }
@@ -201,7 +201,13 @@ impl Checker<'_> {
         match (a?, b?) {
             (Typed::Number(a, a_unit), Typed::Number(b, b_unit)) => {
                 self.meet(node, "compared", (left, a_unit), (right, b_unit))?;
-                Some(Typed::Truth(Truth::Compare(comparison, Box::new((a, b)))))
+                let truth = match (a, b) {
+                    (Number::Signal(index), Number::Constant(value)) => {
+                        Truth::SignalAgainst(comparison, index, value)
+                    }
+                    (a, b) => Truth::Compare(comparison, Box::new((a, b))),
+                };
+                Some(Typed::Truth(truth))
             }
             (Typed::Truth(a), Typed::Truth(b)) => Some(Typed::Truth(Truth::Same(
                 comparison == Comparison::Equal,

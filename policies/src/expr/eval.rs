@@ -9,6 +9,8 @@ use crate::facts::{Facts, Variable};
 pub(super) enum Truth {
     Constant(bool),
     Compare(Comparison, Box<(Number, Number)>),
+    /// A signal against a number that is written out: most conditions are made of these, so they get a short way.
+    SignalAgainst(Comparison, u16, f64),
     /// Whether two conditions are equal (`true`) or differ (`false`).
     Same(bool, Box<(Truth, Truth)>),
     Not(Box<Truth>),
@@ -45,6 +47,9 @@ impl Truth {
                 sides.0.evaluate(facts),
                 sides.1.evaluate(facts),
             ),
+            Truth::SignalAgainst(comparison, index, constant) => {
+                compare(*comparison, facts.signal(usize::from(*index)), *constant)
+            }
             Truth::Same(same, sides) => {
                 let (left, right) = (sides.0.evaluate(facts)?, sides.1.evaluate(facts)?);
                 Some((left == right) == *same)

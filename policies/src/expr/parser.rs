@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         self.text.get(token.span.clone()).unwrap_or_default()
     }
 
-    fn node(&self, span: Range<usize>, syntax: Syntax) -> Result<Node, Finding> {
+    fn node(span: Range<usize>, syntax: Syntax) -> Result<Node, Finding> {
         let below = match &syntax {
             Syntax::Number(_) | Syntax::Bool(_) | Syntax::Name => 0,
             Syntax::Negate(a) | Syntax::Not(a) => a.depth,
@@ -175,7 +175,7 @@ impl<'a> Parser<'a> {
         self.next();
         let no = self.deeper(Self::choice)?;
         let span = condition.span.start..no.span.end;
-        self.node(
+        Self::node(
             span,
             Syntax::Choose(Box::new(condition), Box::new(yes), Box::new(no)),
         )
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
                 Some(operator) => Syntax::Binary(operator, Box::new(left), Box::new(right)),
                 None => self.chain(power, left, right)?,
             };
-            left = self.node(span, syntax)?;
+            left = Self::node(span, syntax)?;
         }
     }
 
@@ -219,20 +219,20 @@ impl<'a> Parser<'a> {
         let token = self.next();
         let start = token.span.start;
         match token.symbol {
-            Symbol::Number(value) => self.node(token.span.clone(), Syntax::Number(value)),
-            Symbol::True => self.node(token.span.clone(), Syntax::Bool(true)),
-            Symbol::False => self.node(token.span.clone(), Syntax::Bool(false)),
+            Symbol::Number(value) => Self::node(token.span.clone(), Syntax::Number(value)),
+            Symbol::True => Self::node(token.span.clone(), Syntax::Bool(true)),
+            Symbol::False => Self::node(token.span.clone(), Syntax::Bool(false)),
             Symbol::Name if self.peek().symbol == Symbol::Open => self.call(token),
-            Symbol::Name => self.node(token.span.clone(), Syntax::Name),
+            Symbol::Name => Self::node(token.span.clone(), Syntax::Name),
             Symbol::Minus => {
                 let operand = self.deeper(Self::prefix)?;
                 let span = start..operand.span.end;
-                self.node(span, Syntax::Negate(Box::new(operand)))
+                Self::node(span, Syntax::Negate(Box::new(operand)))
             }
             Symbol::Not => {
                 let operand = self.deeper(Self::prefix)?;
                 let span = start..operand.span.end;
-                self.node(span, Syntax::Not(Box::new(operand)))
+                Self::node(span, Syntax::Not(Box::new(operand)))
             }
             Symbol::Open => {
                 let mut inner = self.deeper(Self::choice)?;
@@ -266,7 +266,7 @@ impl<'a> Parser<'a> {
             }
         }
         let end = self.close(&open)?;
-        self.node(
+        Self::node(
             name.span.start..end,
             Syntax::Call {
                 name: name.span.clone(),

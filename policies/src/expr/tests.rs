@@ -1,1 +1,449 @@
+//! The language: what is accepted, what it means in three values, and that nothing makes it panic.
+#![allow(clippy::unwrap_used)]
 
+use proptest::prelude::*;
+
+use super::*;
+use crate::facts::{PoolFacts, Reading};
+use crate::time::Timestamp;
+
+const POOL: PoolFacts = PoolFacts {
+    wanted: 2,
+    ready: 1,
+    min: 0,
+    max: 3,
+    training_kw: 2.5,
+    site_power_limit_kw: None,
+};
+
+const SIGNALS: &[(&str, Unit)] = &[
+    ("carbon", Unit::GramPerKilowattHour),
+    ("surplus", Unit::Kilowatt),
+    ("price", Unit::MoneyPerMegawattHour),
+    ("share", Unit::Share),
+    ("rank", Unit::Index),
+];
+
+fn compile(text: &str) -> Result<Condition, Vec<Finding>> {
+    Condition::compile(text, Scope { signals: SIGNALS })
+}
+
+/// Evaluates with carbon 90, surplus 12, price -5, share missing, rank stale.
+fn value(text: &str) -> Option<bool> {
+    let readings = [
+        Reading::Fresh { value: 90.0 },
+        Reading::Fresh { value: 12.0 },
+        Reading::Fresh { value: -5.0 },
+        Reading::Missing,
+        Reading::Stale { value: 10.0 },
+    ];
+    let facts = Facts {
+        now: Timestamp::from_millis(0),
+        readings: &readings,
+        pool: POOL,
+    };
+    compile(text)
+        .unwrap_or_else(|findings| panic!("{text}: {findings:?}"))
+        .evaluate(&facts)
+}
+
+#[test]
+fn expressions_mean_what_cel_says() {
+    for (text, expected) in [
+        ("carbon < 100 && surplus > 5", Some(true)),
+        ("carbon < 100 == true", Some(true)),
+        ("!(carbon < 100) || price < 0", Some(true)),
+        ("1 + 2 * 3 == 7 && (1 + 2) * 3 == 9", Some(true)),
+        ("10 - 4 - 3 == 3 && 16 / 4 / 2 == 2", Some(true)),
+        ("-price == 5 && - - price == -5", Some(true)),
+        ("false && false || true", Some(true)),
+        ("true || false && false", Some(true)),
+        ("true ? false : true ? true : true", Some(false)),
+        ("carbon > 50 ? surplus > 50 : true", Some(false)),
+        ("min(carbon, 80, 85) == 80 && max(1, 2, 3) == 3", Some(true)),
+        (
+            "abs(price) == 5 && floor(2.9) == 2 && ceil(2.1) == 3",
+            Some(true),
+        ),
+        (
+            "floor(-0.5) == -1 && .5 == 5e-1 && 1.5E+1 == 15.",
+            Some(true),
+        ),
+        (
+            "pool.wanted_workers < pool.max_workers && pool.ready_workers == 1",
+            Some(true),
+        ),
+        ("surplus >= pool.max_workers * pool.training_kw", Some(true)),
+        ("surplus / pool.training_kw >= pool.max_workers", Some(true)),
+        ("surplus * 2 > 20 && 2 * surplus / 2 == surplus", Some(true)),
+        ("(carbon < 100) != (surplus < 5)", Some(true)),
+        ("1 - 0.3 > 0.5", Some(true)),
+        ("5 != 5", Some(false)),
+    ] {
+        assert_eq!(value(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn missing_stale_and_not_finite_are_unknown() {
+    for (text, expected) in [
+        ("share > 0.5", None),
+        ("share == share", None),
+        ("rank < 50", None),
+        ("site.power_limit_kw > 5", None),
+        ("true || share > 0.5", Some(true)),
+        ("share > 0.5 || true", Some(true)),
+        ("false && share > 0.5", Some(false)),
+        ("share > 0.5 && false", Some(false)),
+        ("true && share > 0.5", None),
+        ("false || share > 0.5", None),
+        ("!(share > 0.5)", None),
+        ("(share > 0.5) == (share > 0.5)", None),
+        ("share > 0.5 ? true : true", None),
+        ("min(1, share) < 2", None),
+        ("max(share, 1) > 0", None),
+        ("(carbon < 100 ? 1 : share) == 1", Some(true)),
+        ("surplus / (surplus - 12) > 0", None),
+        ("surplus / (surplus - 12) < 0", None),
+        ("5 < surplus / (surplus - 12)", None),
+        ("0 * (surplus / (surplus - 12)) == 0", None),
+        ("carbon * 1e308 > 0", None),
+        ("abs(share) >= 0 || floor(share) < 0 || -share > 3", None),
+    ] {
+        assert_eq!(value(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn units_agree_or_the_expression_is_refused() {
+    for text in [
+        "carbon < price",
+        "carbon + 5 < surplus",
+        "min(carbon, 5, surplus) < 3",
+        "(true ? carbon : surplus) < 3",
+        "carbon == rank",
+        "carbon * price < 3",
+        "5 / carbon < 3",
+        "surplus / carbon < 3",
+        "share < pool.max_workers",
+        "carbon / carbon < carbon",
+    ] {
+        let findings = compile(text).unwrap_err();
+        assert_eq!(
+            findings
+                .iter()
+                .map(|finding| finding.code)
+                .collect::<Vec<_>>(),
+            [codes::UNIT_MISMATCH],
+            "{text}"
+        );
+    }
+    for text in [
+        "carbon / 2 < 50 * 2",
+        "carbon / carbon < 2",
+        "surplus * share > 3",
+        "surplus / 10 < pool.training_kw",
+        "1 - share < 0.3",
+        "surplus / pool.training_kw < share",
+        "min(5, carbon, 7) < carbon",
+        "rank / 2 < 50",
+    ] {
+        assert!(compile(text).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn every_mistake_of_an_expression_is_found() {
+    let findings = compile("carbn < 3 && surplus && min(1) > 2 && price < carbon").unwrap_err();
+    let found: Vec<(&str, usize)> = findings
+        .iter()
+        .map(|finding| (finding.code, finding.span.start))
+        .collect();
+    let expected = [
+        (codes::UNKNOWN_NAME, 0),
+        (codes::WRONG_TYPE, 13),
+        (codes::BAD_CALL, 24),
+        (codes::UNIT_MISMATCH, 38),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn the_signals_that_it_reads_are_known() {
+    let condition = compile("carbon < 100 && (rank > 3 || carbon > 5)").unwrap();
+    assert_eq!(condition.signals().iter().collect::<Vec<_>>(), [0, 4]);
+}
+
+#[test]
+fn length_and_depth_are_bounded() {
+    let chain = vec!["carbon < 100"; 200].join(" && ");
+    assert!(compile(&chain).is_ok(), "a long list is not a deep one");
+    for text in [
+        "!".repeat(2_000) + "true",
+        "-".repeat(2_000) + "1 > 0",
+        "(".repeat(2_000),
+        "min(1,".repeat(500),
+        vec!["1"; 100].join(" + ") + " > 3",
+        "true ? ".repeat(500),
+        "true ? true : ".repeat(200) + "true",
+        "true".to_owned() + &" && true".repeat(1_000),
+    ] {
+        let findings = compile(&text).unwrap_err();
+        assert!(
+            findings
+                .iter()
+                .any(|finding| finding.code == codes::EXPRESSION_TOO_LARGE),
+            "{text}: {findings:?}"
+        );
+    }
+}
+
+/// The same language again, as plain as can be: the oracle for the typed evaluator.
+#[derive(Clone, Debug)]
+enum Number {
+    Constant(i32),
+    Signal(usize),
+    Two(char, Box<Number>, Box<Number>),
+    Least(Vec<Number>),
+    Greatest(Vec<Number>),
+    One(&'static str, Box<Number>),
+    Choose(Box<Truth>, Box<Number>, Box<Number>),
+}
+
+#[derive(Clone, Debug)]
+enum Truth {
+    Constant(bool),
+    Compare(&'static str, Number, Number),
+    Both(Box<Truth>, Box<Truth>),
+    Either(Box<Truth>, Box<Truth>),
+    Not(Box<Truth>),
+    Same(&'static str, Box<Truth>, Box<Truth>),
+    Choose(Box<Truth>, Box<Truth>, Box<Truth>),
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+impl Number {
+    fn text(&self) -> String {
+        match self {
+            Number::Constant(value) => format!("({value})"),
+            Number::Signal(index) => NAMES[*index].to_owned(),
+            Number::Two(operator, a, b) => format!("({} {operator} {})", a.text(), b.text()),
+            Number::Least(list) => format!(
+                "min({})",
+                list.iter().map(Number::text).collect::<Vec<_>>().join(",")
+            ),
+            Number::Greatest(list) => format!(
+                "max({})",
+                list.iter().map(Number::text).collect::<Vec<_>>().join(",")
+            ),
+            Number::One("-", a) => format!("(-{})", a.text()),
+            Number::One(function, a) => format!("{function}({})", a.text()),
+            Number::Choose(c, a, b) => format!("({} ? {} : {})", c.text(), a.text(), b.text()),
+        }
+    }
+
+    fn value(&self, signals: [Option<f64>; 3]) -> Option<f64> {
+        let value = match self {
+            Number::Constant(value) => f64::from(*value),
+            Number::Signal(index) => signals[*index]?,
+            Number::Two(operator, a, b) => {
+                let (a, b) = (a.value(signals)?, b.value(signals)?);
+                match operator {
+                    '+' => a + b,
+                    '-' => a - b,
+                    '*' => a * b,
+                    _ => a / b,
+                }
+            }
+            Number::Least(list) => list
+                .iter()
+                .map(|n| n.value(signals))
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .reduce(f64::min)?,
+            Number::Greatest(list) => list
+                .iter()
+                .map(|n| n.value(signals))
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .reduce(f64::max)?,
+            Number::One(function, a) => {
+                let a = a.value(signals)?;
+                match *function {
+                    "-" => -a,
+                    "abs" => a.abs(),
+                    "floor" => a.floor(),
+                    _ => a.ceil(),
+                }
+            }
+            Number::Choose(c, a, b) => {
+                if c.value(signals)? {
+                    a.value(signals)?
+                } else {
+                    b.value(signals)?
+                }
+            }
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+impl Truth {
+    fn text(&self) -> String {
+        match self {
+            Truth::Constant(value) => value.to_string(),
+            Truth::Compare(operator, a, b) => format!("({} {operator} {})", a.text(), b.text()),
+            Truth::Both(a, b) => format!("({} && {})", a.text(), b.text()),
+            Truth::Either(a, b) => format!("({} || {})", a.text(), b.text()),
+            Truth::Not(a) => format!("!{}", a.text()),
+            Truth::Same(operator, a, b) => format!("({} {operator} {})", a.text(), b.text()),
+            Truth::Choose(c, a, b) => format!("({} ? {} : {})", c.text(), a.text(), b.text()),
+        }
+    }
+
+    fn value(&self, signals: [Option<f64>; 3]) -> Option<bool> {
+        match self {
+            Truth::Constant(value) => Some(*value),
+            Truth::Compare(operator, a, b) => {
+                let (a, b) = (a.value(signals)?, b.value(signals)?);
+                Some(match *operator {
+                    "<" => a < b,
+                    "<=" => a <= b,
+                    ">" => a > b,
+                    ">=" => a >= b,
+                    "==" => a == b,
+                    _ => a != b,
+                })
+            }
+            Truth::Both(a, b) => match (a.value(signals), b.value(signals)) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), Some(true)) => Some(true),
+                _ => None,
+            },
+            Truth::Either(a, b) => match (a.value(signals), b.value(signals)) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), Some(false)) => Some(false),
+                _ => None,
+            },
+            Truth::Not(a) => a.value(signals).map(|value| !value),
+            Truth::Same(operator, a, b) => {
+                Some((a.value(signals)? == b.value(signals)?) == (*operator == "=="))
+            }
+            Truth::Choose(c, a, b) => {
+                if c.value(signals)? {
+                    a.value(signals)
+                } else {
+                    b.value(signals)
+                }
+            }
+        }
+    }
+}
+
+/// Numbers and conditions contain one another, so both are built level by level.
+fn any_truth() -> BoxedStrategy<Truth> {
+    let mut number = prop_oneof![
+        (-3..4_i32).prop_map(Number::Constant),
+        (0..3_usize).prop_map(Number::Signal)
+    ]
+    .boxed();
+    let mut truth = any::<bool>().prop_map(Truth::Constant).boxed();
+    for _ in 0..3 {
+        let (n, t) = (number.clone(), truth.clone());
+        let comparison = prop::sample::select(vec!["<", "<=", ">", ">=", "==", "!="]);
+        let next_truth = prop_oneof![
+            2 => (comparison, n.clone(), n.clone()).prop_map(|(operator, a, b)| Truth::Compare(operator, a, b)),
+            1 => (t.clone(), t.clone()).prop_map(|(a, b)| Truth::Both(a.into(), b.into())),
+            1 => (t.clone(), t.clone()).prop_map(|(a, b)| Truth::Either(a.into(), b.into())),
+            1 => t.clone().prop_map(|a| Truth::Not(a.into())),
+            1 => (prop::sample::select(vec!["==", "!="]), t.clone(), t.clone())
+                .prop_map(|(operator, a, b)| Truth::Same(operator, a.into(), b.into())),
+            1 => (t.clone(), t.clone(), t.clone()).prop_map(|(c, a, b)| Truth::Choose(c.into(), a.into(), b.into())),
+        ];
+        let list = prop::collection::vec(n.clone(), 2..4);
+        let next_number = prop_oneof![
+            2 => n.clone(),
+            2 => (prop::sample::select(vec!['+', '-', '*', '/']), n.clone(), n.clone())
+                .prop_map(|(operator, a, b)| Number::Two(operator, a.into(), b.into())),
+            1 => list.clone().prop_map(Number::Least),
+            1 => list.prop_map(Number::Greatest),
+            1 => (prop::sample::select(vec!["-", "abs", "floor", "ceil"]), n.clone())
+                .prop_map(|(function, a)| Number::One(function, a.into())),
+            1 => (t, n.clone(), n).prop_map(|(c, a, b)| Number::Choose(c.into(), a.into(), b.into())),
+        ];
+        truth = next_truth.boxed();
+        number = next_number.boxed();
+    }
+    truth
+}
+
+fn any_signals() -> impl Strategy<Value = [Option<f64>; 3]> {
+    prop::array::uniform3(prop::sample::select(vec![
+        None,
+        Some(-2.5),
+        Some(0.0),
+        Some(1.0),
+        Some(2.0),
+        Some(1e300),
+    ]))
+}
+
+fn evaluate(condition: &Condition, signals: [Option<f64>; 3]) -> Option<bool> {
+    let readings =
+        signals.map(|value| value.map_or(Reading::Missing, |value| Reading::Fresh { value }));
+    condition.evaluate(&Facts {
+        now: Timestamp::from_millis(0),
+        readings: &readings,
+        pool: POOL,
+    })
+}
+
+/// Without units, so that every tree is well typed. A divisor written as 0 is refused, so it may fail.
+fn plain(text: &str) -> Result<Condition, Vec<Finding>> {
+    Condition::compile(
+        text,
+        Scope {
+            signals: &NAMES.map(|name| (name, Unit::Plain)),
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_evaluator_agrees_with_the_plain_reading_of_the_text(tree in any_truth(), signals in any_signals()) {
+        match plain(&tree.text()) {
+            Ok(condition) => prop_assert_eq!(evaluate(&condition, signals), tree.value(signals), "{}", tree.text()),
+            Err(findings) => {
+                let never: Vec<_> = findings.iter().filter(|finding| finding.code != codes::NEVER_KNOWN).collect();
+                prop_assert!(never.is_empty(), "{}: {:?}", tree.text(), never);
+            }
+        }
+    }
+
+    #[test]
+    fn learning_a_value_never_changes_a_known_answer(tree in any_truth(), signals in any_signals(), which in 0..3_usize, value in -5.0..5.0_f64) {
+        if let Ok(condition) = plain(&tree.text()) {
+            let mut without = signals;
+            without[which] = None;
+            let mut with = signals;
+            with[which] = Some(value);
+            if let Some(known) = evaluate(&condition, without) {
+                prop_assert_eq!(evaluate(&condition, with), Some(known), "{}", tree.text());
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "[-a-z0-9.()<>=!&|?:,+*/ '\"≤é%_]{0,60}") {
+        if let Err(findings) = compile(&text) {
+            prop_assert!(!findings.is_empty());
+            for finding in findings {
+                prop_assert!(finding.span.start <= finding.span.end, "{:?}", finding);
+                prop_assert!(codes::ALL.contains(&finding.code));
+            }
+        }
+    }
+}

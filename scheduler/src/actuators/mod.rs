@@ -1,6 +1,8 @@
 //! What scales pools, one file each. An actuator makes one call with a deadline and says what
 //! became of it; it never retries and never decides.
 
+pub mod memory;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

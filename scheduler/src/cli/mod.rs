@@ -5,9 +5,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod demo;
 mod output;
 mod partner;
 mod replay;
+mod run;
 mod signal;
 
 /// Done, and something was found or refused.
@@ -37,6 +39,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// The daemon; without --config, simulated workers and a journal in ./sunward-data.
+    Run(run::Args),
+    /// The whole loop in one process: three sites follow 18 h of grid carbon. Nothing to install.
+    Demo(demo::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
     /// Energy partners and their tokens.
@@ -72,6 +78,8 @@ impl Output {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
+        Command::Demo(args) => demo::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Partner(args) => partner::run(args),
         Command::Signal(args) => block_on(signal::run(args)),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use sunward_policies::yaml::read_yaml;
+use sunward_signal_adapters::AdapterConfig;
 
 
 /// The text of the default configuration.
@@ -33,7 +34,7 @@ pub struct Config {
     /// The Redis sink.
     pub redis: RedisOptions,
     /// Sources that the daemon reads by itself.
-    pub adapters: Vec<serde_json::Value>,
+    pub adapters: Vec<AdapterConfig>,
     /// Logging.
     pub log: LogOptions,
 }
@@ -60,6 +61,8 @@ pub struct RedisOptions {
     pub url: Option<String>,
     /// File with the password.
     pub password_file: Option<PathBuf>,
+    /// PEM file of the authorities to trust instead of the machine's, for `rediss://`.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// Options of the log.

@@ -7,6 +7,11 @@ use sunward_core::action::Envelope;
 use sunward_core::event::StreamEnd;
 use sunward_core::rounds::SiteState;
 
+pub mod envelope;
+pub mod memory;
+pub mod publisher;
+pub mod redis;
+
 /// Why a sink did not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SinkError {

@@ -197,12 +197,12 @@ impl Kubernetes {
     /// A client with the administrator's rights. It belongs to the runtime that makes it; each case makes its own. It does
     /// not retry: a case sees every error.
     pub async fn client(&self) -> Result<Client> {
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        let mut config =
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        config.default_retry = false;
-        config.connect_timeout = Some(Duration::from_secs(5));
-        Ok(Client::try_from(config)?)
+        client_of(&self.kubeconfig()).await
+    }
+
+    /// The same with the rights of the user `sunward`.
+    pub async fn user_client(&self) -> Result<Client> {
+        client_of(&self.user_kubeconfig()).await
     }
 
     /// A kubeconfig file with one context, `admin`, with the administrator's rights.
@@ -327,6 +327,15 @@ impl Kubernetes {
         )
         .to_string()
     }
+}
+
+async fn client_of(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(Client::try_from(config)?)
 }
 
 /// JSON is YAML, so this is a kubeconfig for every reader.

@@ -91,6 +91,11 @@ impl Redis {
         self.port
     }
 
+    /// The process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.pid()
+    }
+
     /// A connection of its own, for the runtime of the case.
     pub async fn connection(&self) -> Result<MultiplexedConnection> {
         let config =
