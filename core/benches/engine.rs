@@ -1,7 +1,12 @@
 //! What a step costs: a reading that flips nothing, and a full evaluation of 10,000 pools.
 //!
 //! Prints a table and appends one line per figure to `target/figures.jsonl`.
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    unreachable_pub
+)]
 
 #[path = "../tests/world/mod.rs"]
 mod world;
@@ -68,7 +73,12 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
             .map(|i| {
                 at = at + Span::from_millis(if streams == 1 { 10_000 } else { 10 });
                 let key = &keys[i % streams];
-                [Event::SignalAccepted(level(key, at, at + Span::from_secs(20), Some(300.0 + (i % 7) as f64)))]
+                [Event::SignalAccepted(level(
+                    key,
+                    at,
+                    at + Span::from_secs(20),
+                    Some(300.0 + (i % 7) as f64),
+                ))]
             })
             .collect();
         let stamps: Vec<_> = groups
@@ -102,26 +112,43 @@ fn full_evaluation() {
     let mut at = minute(30);
     for i in 0..21 {
         at = at + Span::from_mins(5);
-        let group = [Event::SignalAccepted(level(&key, at, at + Span::from_mins(6), Some(300.0 + f64::from(i))))];
+        let group = [Event::SignalAccepted(level(
+            &key,
+            at,
+            at + Span::from_mins(6),
+            Some(300.0 + f64::from(i)),
+        ))];
         let began = Instant::now();
         world.engine.step(at, &group, &mut effects);
         all.push(began.elapsed().as_secs_f64() * 1e3);
         black_box(&effects);
     }
     all.sort_by(f64::total_cmp);
-    figure("core: full evaluation of 10,000 pools", all[all.len() / 2], "ms", Some(50.0));
+    figure(
+        "core: full evaluation of 10,000 pools",
+        all[all.len() / 2],
+        "ms",
+        Some(50.0),
+    );
 }
 
 /// Prints a figure and keeps it for `tests/figures`. A smaller value is better.
 fn figure(name: &str, value: f64, unit: &str, goal: Option<f64>) {
     let holds = goal.is_none_or(|goal| value <= goal);
     let goal_text = goal.map_or_else(|| "null".to_owned(), |goal| goal.to_string());
-    println!("{name}: {value:.1} {unit} (goal <= {goal_text}{})", if holds { "" } else { ", MISSED" });
+    println!(
+        "{name}: {value:.1} {unit} (goal <= {goal_text}{})",
+        if holds { "" } else { ", MISSED" }
+    );
     let line = format!(
         "{{\"name\":\"{name}\",\"value\":{value:.1},\"unit\":\"{unit}\",\"goal\":{goal_text},\"holds\":{holds},\
          \"against\":null,\"command\":\"cargo bench -p sunward-core\"}}\n"
     );
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/figures.jsonl");
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .unwrap();
     file.write_all(line.as_bytes()).unwrap();
 }

@@ -11,6 +11,7 @@ use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use sunward_core::fleet::Fleet;
 use sunward_core::protocol::leader::LeaderGate;
+use sunward_core::protocol::outbox::Cursor;
 use sunward_signal_adapters::intake::{Intake, ItemResult};
 use sunward_signal_adapters::wire::Limits;
 use sunward_signal_adapters::{AdapterConfig, Report, Surroundings};
@@ -114,6 +115,11 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     let (dispatcher, orders) = Dispatcher::channel();
     let memory = Arc::new(MemoryActuator::new(confirmed(&setup.writer), setup.clock.clone()));
 
+    let cursors = setup.sinks.into_iter().map(|sink| {
+        let cursors = saved_cursors(&setup.writer, sink.name());
+        (sink, cursors)
+    });
+    let cursors: Vec<_> = cursors.collect();
     let (stop_intake, stop_orders) = (CancellationToken::new(), CancellationToken::new());
     let (stop_sinks, stop_engine) = (CancellationToken::new(), CancellationToken::new());
     let (servers, calls, sinks) = (TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
@@ -138,8 +144,9 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     servers.spawn(orders_end);
     let (observer, told) = (engine.clone(), stop_orders.clone());
     servers.spawn(async move { memory.observe(observer, told).await });
-    for sink in setup.sinks {
-        sinks.spawn(publisher(sink, &engine, &readiness, setup.seed).run(stop_sinks.clone()));
+    for (sink, cursors) in cursors {
+        let publisher = publisher(sink, &engine, &readiness, setup.seed).with_cursors(cursors);
+        sinks.spawn(publisher.run(stop_sinks.clone()));
     }
     let findings = Findings::default();
     match setup.files {
@@ -264,7 +271,7 @@ fn publisher(sink: Arc<dyn EventSink>, engine: &EngineHandle, readiness: &Readin
     let hooks = Hooks {
         save_cursor: Arc::new(move |federation, cursor| {
             let cursors = cursors.clone();
-            let key = format!("{name}/{federation}");
+            let key = cursor_key(name, federation);
             let bytes = rmp_serde::to_vec_named(&cursor).expect("a cursor is two integers");
             spawner.spawn(async move { cursors.save_cursor(key, bytes).await });
         }),
@@ -279,6 +286,22 @@ fn publisher(sink: Arc<dyn EventSink>, engine: &EngineHandle, readiness: &Readin
         }),
     };
     Publisher::new(sink, engine.clone(), hooks, seed)
+}
+
+/// The key of a cursor beside the journal.
+fn cursor_key(sink: &str, federation: &str) -> String {
+    format!("{sink}/{federation}")
+}
+
+/// How far a sink had come when its cursors were last saved; one that is lost or unreadable only
+/// means that something is published again, under the same id.
+fn saved_cursors(writer: &Writer, sink: &str) -> BTreeMap<Arc<str>, Cursor> {
+    let federations = writer.engine().state().federations.keys();
+    let saved = federations.filter_map(|federation| {
+        let bytes = writer.journal().cursor(&cursor_key(sink, federation)).ok()??;
+        Some((federation.clone(), rmp_serde::from_slice(&bytes).ok()?))
+    });
+    saved.collect()
 }
 
 fn surroundings(engine: &EngineHandle, clock: &Clock, limits: Limits) -> Surroundings {
