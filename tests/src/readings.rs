@@ -18,12 +18,7 @@ pub fn stamp(at: DateTime<Utc>) -> String {
 }
 
 /// A reading of marginal carbon intensity in the zone `wt/CAISO_NORTH` for `valid_for` from `from` on.
-pub fn carbon(
-    id: &str,
-    from: DateTime<Utc>,
-    valid_for: chrono::TimeDelta,
-    value: f64,
-) -> Value {
+pub fn carbon(id: &str, from: DateTime<Utc>, valid_for: chrono::TimeDelta, value: f64) -> Value {
     json!({
         "id": id, "source": "watttime", "kind": "carbon_intensity", "basis": "marginal",
         "zone": {"scheme": "wt", "code": "CAISO_NORTH"},
@@ -74,7 +69,8 @@ impl Feed {
 
     /// Starts with this value.
     pub fn start(http: Http, value: f64) -> Self {
-        let (value, posted) = (Arc::new(Mutex::new(value)), Arc::default());
+        let value = Arc::new(Mutex::new(value));
+        let posted = Arc::new(Mutex::new(Vec::new()));
         let (current, log) = (Arc::clone(&value), Arc::clone(&posted));
         let task = tokio::spawn(async move {
             let mut ticks = tokio::time::interval(Self::PERIOD);
@@ -139,7 +135,7 @@ impl Load {
                             .map(|item| {
                                 json!({
                                     "id": format!("{name}-{sender}-{batch}-{item}"), "source": "load", "kind": "renewable_share",
-                                    "site": site, "valid_from": stamp(now), "valid_to": stamp(now + chrono::TimeDelta::seconds(60)),
+                                    "site": site, "valid_from": stamp(now), "valid_to": stamp(now + VALID_FOR),
                                     "value": item as f64 / 10.0, "unit": "1",
                                 })
                             })
@@ -161,7 +157,10 @@ impl Load {
 
     /// Every reading of a post that was answered 202.
     pub fn acknowledged(&self) -> Vec<Value> {
-        let acknowledged = self.posted().into_iter().filter(|post| post.status == Some(202));
+        let acknowledged = self
+            .posted()
+            .into_iter()
+            .filter(|post| post.status == Some(202));
         acknowledged.flat_map(|post| post.items).collect()
     }
 }

@@ -168,7 +168,9 @@ impl ReferencePolicy {
             .take_while(|start| start + length <= values.len())
             .map(|start| (start, self.changes(&values[start..start + length], |_| 0)))
             .filter(|(start, changes)| {
-                let late = changes.first().is_none_or(|first| first.at_ms >= quiet as u64 * 1_000);
+                let late = changes
+                    .first()
+                    .is_none_or(|first| first.at_ms >= quiet as u64 * 1_000);
                 late && fits(&values[*start..start + length], changes)
             })
             .collect();
@@ -191,25 +193,40 @@ mod tests {
     fn holds_run_rest_and_the_dark() {
         let policy = ReferencePolicy::default();
         // Low for 3 s: starts after 1.5 s, and runs at least 6 s.
-        let values = [400.0, 400.0, 50.0, 50.0, 50.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0];
+        let values = [
+            400.0, 400.0, 50.0, 50.0, 50.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0,
+        ];
         let started = change(3_500, true);
-        assert_eq!(policy.changes(&values, |_| 0), [started, change(9_500, false)]);
+        assert_eq!(
+            policy.changes(&values, |_| 0),
+            [started, change(9_500, false)]
+        );
         // One low reading is too short.
         assert_eq!(policy.changes(&[400.0, 50.0, 400.0, 400.0], |_| 0), []);
         // The series ends while it runs: 3 s later it is released, or kept.
         let low = [50.0; 10];
-        assert_eq!(policy.changes(&low, |_| 0), [change(1_500, true), change(13_000, false)]);
-        let keeps = ReferencePolicy { then_keep: true, ..policy };
+        assert_eq!(
+            policy.changes(&low, |_| 0),
+            [change(1_500, true), change(13_000, false)]
+        );
+        let keeps = ReferencePolicy {
+            then_keep: true,
+            ..policy
+        };
         assert_eq!(keeps.changes(&low, |_| 0), [change(1_500, true)]);
         // Between the thresholds it stays as it is.
-        let between = [50.0, 50.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0];
+        let between = [
+            50.0, 50.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0,
+        ];
         assert_eq!(policy.changes(&between, |_| 0)[0], change(1_500, true));
     }
 
     #[test]
     fn a_late_reading_is_bridged_and_finds_the_same() {
         let policy = ReferencePolicy::default();
-        let values = [400.0, 50.0, 50.0, 50.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0];
+        let values = [
+            400.0, 50.0, 50.0, 50.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0, 400.0,
+        ];
         assert!(policy.is_steady(&values));
         let late = policy.changes(&values, |_| 300);
         assert_eq!(late[0], change(2_800, true));

@@ -223,12 +223,7 @@ impl Rig {
         let http = Http::new(&self.url());
         wait::try_until(READY_DEADLINE, "the daemon to be ready", async || {
             let answer = http.get("/readyz").await?;
-            ensure!(
-                answer.status == 200,
-                "{} {}",
-                answer.status,
-                answer.text()
-            );
+            ensure!(answer.status == 200, "{} {}", answer.status, answer.text());
             Ok(())
         })
         .await
@@ -292,10 +287,37 @@ impl Rig {
         let (csv, url) = (csv.display().to_string(), self.url());
         let token_file = self.token_file().display().to_string();
         let arguments = [
-            "signal", "push", &csv, "--rebase", rebase, "--speed", speed, "--time-column", "time", "--value-column", "moer",
-            "--time-zone", "UTC", "--interval", "5m", "--unit", "gCO2e/kWh", "--source", "watttime", "--kind",
-            "carbon_intensity", "--basis", "marginal", "--zone", "wt/CAISO_NORTH", "--server", &url, "--token-file",
-            &token_file, "--output", "json",
+            "signal",
+            "push",
+            &csv,
+            "--rebase",
+            rebase,
+            "--speed",
+            speed,
+            "--time-column",
+            "time",
+            "--value-column",
+            "moer",
+            "--time-zone",
+            "UTC",
+            "--interval",
+            "5m",
+            "--unit",
+            "gCO2e/kWh",
+            "--source",
+            "watttime",
+            "--kind",
+            "carbon_intensity",
+            "--basis",
+            "marginal",
+            "--zone",
+            "wt/CAISO_NORTH",
+            "--server",
+            &url,
+            "--token-file",
+            &token_file,
+            "--output",
+            "json",
         ];
         let output = run_command(&arguments, &[], deadline).await?;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -337,7 +359,10 @@ impl Rig {
 /// With the line and what follows it, when one does.
 pub fn assert_no_panic(log: &str) {
     if let Some(at) = log.find("panicked at") {
-        let until = log[at..].char_indices().nth(1_000).map_or(log.len(), |(end, _)| at + end);
+        let until = log[at..]
+            .char_indices()
+            .nth(1_000)
+            .map_or(log.len(), |(end, _)| at + end);
         panic!("the daemon panicked: {}", &log[at..until]);
     }
 }

@@ -80,12 +80,12 @@ impl Month {
         let mut values = Vec::with_capacity(GENERATED_DAYS * DAY);
         let mut drift = 0.0;
         for _ in 0..GENERATED_DAYS {
-            // How deep the valley of the day is; some days have none.
-            let depth = 80.0 + 330.0 * random.unit();
+            // How deep the valley of the day is; on some days it stays above the threshold.
+            let depth = 260.0 + 160.0 * random.unit();
             let middle = 205.0 + 40.0 * random.unit();
-            let width = 25.0 + 25.0 * random.unit();
+            let width = 45.0 + 25.0 * random.unit();
             for step in 0..DAY {
-                drift = 0.93 * drift + 20.0 * (random.unit() - 0.5);
+                drift = 0.8 * drift + 40.0 * (random.unit() - 0.5);
                 let distance = (step as f64 - middle) / width;
                 let valley = depth / (1.0 + distance.powi(4));
                 values.push((420.0 - valley + drift).clamp(35.0, 463.0));
