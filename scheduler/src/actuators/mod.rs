@@ -2,6 +2,7 @@
 //! became of it; it never retries and never decides.
 
 pub mod memory;
+pub mod k0smotron;
 
 use std::sync::Arc;
 

@@ -7,8 +7,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod demo;
 mod output;
+mod partner;
 mod replay;
 mod run;
+mod signal;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -43,6 +45,10 @@ enum Command {
     Demo(demo::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
+    /// Energy partners and their tokens.
+    Partner(partner::Args),
+    /// Readings: send them from a file.
+    Signal(signal::Args),
     /// Shell completions on standard output, for example: sunward completions bash
     Completions {
         /// The shell.
@@ -75,6 +81,8 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Partner(args) => partner::run(args),
+        Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {
             completions(shell);
             Ok(ExitCode::SUCCESS)
@@ -85,6 +93,13 @@ pub fn main() -> ExitCode {
         output::error(&error);
         ExitCode::from(WRONG_USE)
     })
+}
+
+/// Runs a command that asks the daemon; one thread is enough for that.
+fn block_on(
+    command: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
 }
 
 fn completions(shell: clap_complete::Shell) {
