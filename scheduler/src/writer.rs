@@ -4,8 +4,9 @@
 //! the engine loop gives stamps and carries out effects.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use sunward_core::action::{Decision, Effects};
+use sunward_core::action::{Action, Decision, Effects};
 use sunward_core::engine::Engine;
 use sunward_core::protocol::group::{Group, RecordError, decode_record};
 use sunward_core::time::{Span, Timestamp};
@@ -215,6 +216,23 @@ pub struct Replay {
     pub engine: Engine,
     /// Every decision on the way.
     pub decisions: Vec<Decision>,
+    /// Every scale write that was asked for on the way, retries included.
+    pub scales: Vec<ReplayedScale>,
+}
+
+/// A scale write as the core asked for it; writes of one generation say the same replicas.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ReplayedScale {
+    /// The journal index that led to it.
+    pub index: u64,
+    /// The pool.
+    pub pool: Arc<str>,
+    /// The writing term.
+    pub term: u64,
+    /// The ledger's generation: one generation moves the replicas at most once.
+    pub generation: u64,
+    /// Workers that should remain.
+    pub replicas: u32,
 }
 
 /// Runs the history of `journal` through the core, up to `to` (inclusive) where given.
@@ -226,7 +244,7 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
     if journal.first_index() > 1 {
         engine = restore_snapshot(journal)?.0;
     }
-    let mut decisions = Vec::new();
+    let (mut decisions, mut scales) = (Vec::new(), Vec::new());
     let mut effects = Effects::default();
     while engine.state().index < last {
         let next = engine.state().index + 1;
@@ -244,12 +262,20 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
             })?;
             engine.step(at, &events, &mut effects);
             decisions.append(&mut effects.decisions);
+            scales.extend(effects.actions.iter().filter_map(|action| replayed_scale(record.index, action)));
         }
     }
-    Ok(Replay {
-        index: engine.state().index,
-        engine,
-        decisions,
+    Ok(Replay { index: engine.state().index, engine, decisions, scales })
+}
+
+fn replayed_scale(index: u64, action: &Action) -> Option<ReplayedScale> {
+    let Action::Scale(scale) = action else { return None };
+    Some(ReplayedScale {
+        index,
+        pool: scale.pool.clone(),
+        term: scale.term,
+        generation: scale.generation,
+        replicas: scale.replicas,
     })
 }
 

@@ -52,6 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "digest": digest,
             "term": replay.engine.state().term,
             "decisions": replay.decisions,
+            "scales": replay.scales,
         })),
         Output::Table => {
             for decision in &replay.decisions {
