@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::actuators::k0smotron::K0smotron;
 use crate::actuators::memory::MemoryActuator;
+use crate::api::serve::serve;
 use crate::api::{self, ApiLimits, ApiState};
 use crate::clock::Clock;
 use crate::cluster::{Clusters, HealthCallback};
@@ -188,13 +189,14 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     for adapter in setup.adapters {
         let name = adapter.name();
         let adapter = adapter.build(surroundings.clone())?;
-        let (intake, stop) = (intake.clone(), stop_intake.clone());
+        let (intake, stop, engine) = (intake.clone(), stop_intake.clone(), engine.clone());
         servers.spawn(async move {
-            match adapter.run(intake, stop).await {
-                Ok(()) => {
-                    tracing::info!(adapter = name, "the adapter has read its source to the end")
+            // Before a fleet is in force every zone is unknown.
+            if fleet_in_force(&engine, &stop).await {
+                match adapter.run(intake, stop).await {
+                    Ok(()) => tracing::info!(adapter = name, "the adapter has read its source to the end"),
+                    Err(error) => tracing::error!(adapter = name, %error, "the adapter has stopped"),
                 }
-                Err(error) => tracing::error!(adapter = name, %error, "the adapter has stopped"),
             }
         });
     }
@@ -211,10 +213,10 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     let mut addresses = BTreeMap::new();
     addresses.insert("http", http.local_addr()?);
     let router = api::router_with(state.clone(), api::status::routes(findings));
-    serve(&servers, http, router, &stop_intake);
+    servers.spawn(serve(http, router, stop_intake.clone()));
     if let Some(listener) = health {
         addresses.insert("metrics", listener.local_addr()?);
-        serve(&servers, listener, api::health_router(state), &stop_intake);
+        servers.spawn(serve(listener, api::health_router(state), stop_intake.clone()));
     }
     Ok(Daemon {
         engine,
@@ -277,23 +279,6 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("can't listen on {address}: is another daemon running there?"))
 }
 
-fn serve(
-    servers: &TaskTracker,
-    listener: TcpListener,
-    router: axum::Router,
-    stop: &CancellationToken,
-) {
-    let stop = stop.clone();
-    servers.spawn(async move {
-        let served = axum::serve(listener, router)
-            .with_graceful_shutdown(async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the HTTP server has stopped");
-        }
-    });
-}
-
 /// What simulated pools are after a start: the ledger's last confirmed replicas.
 fn confirmed(writer: &Writer) -> BTreeMap<Arc<str>, u32> {
     let pools = writer.engine().state().pools.iter();
@@ -354,6 +339,18 @@ fn publisher(
         }),
     };
     Publisher::new(sink, engine.clone(), hooks, seed)
+}
+
+/// Waits for the first fleet; false when the daemon stops before.
+async fn fleet_in_force(engine: &EngineHandle, stop: &CancellationToken) -> bool {
+    let mut index = engine.index.clone();
+    while engine.fleet.load().pools().is_empty() {
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            changed = index.changed() => if changed.is_err() { return false },
+        }
+    }
+    true
 }
 
 /// The key of a cursor beside the journal.

@@ -35,6 +35,7 @@ mod health;
 mod ingest;
 pub mod problem;
 pub mod quota;
+pub mod serve;
 pub mod status;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ mod partner;
 mod replay;
 mod run;
 mod signal;
+mod status;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -43,6 +44,8 @@ enum Command {
     Run(run::Args),
     /// The whole loop in one process: three sites follow 18 h of grid carbon. Nothing to install.
     Demo(demo::Args),
+    /// What the daemon knows now: pools, streams, readiness.
+    Status(status::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
     /// Energy partners and their tokens.
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Status(args) => block_on(status::run(args)),
         Command::Replay(args) => replay::run(&args),
         Command::Partner(args) => partner::run(args),
         Command::Signal(args) => block_on(signal::run(args)),
