@@ -20,9 +20,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::actuators::k0smotron::K0smotron;
 use crate::actuators::memory::MemoryActuator;
 use crate::api::{self, ApiLimits, ApiState};
 use crate::clock::Clock;
+use crate::cluster::{Clusters, HealthCallback};
 use crate::dispatch::{self, Actuators, Dispatcher};
 use crate::engine_handle::{EngineHandle, INTERNAL_MESSAGES_MAX};
 use crate::engine_loop::{EngineLoop, Parts};
@@ -113,7 +115,10 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     let (index_tx, index) = watch::channel(setup.writer.engine().state().index);
     let engine = EngineHandle::new(messages_tx, fleet.clone(), gate.clone(), index);
     let (dispatcher, orders) = Dispatcher::channel();
-    let memory = Arc::new(MemoryActuator::new(confirmed(&setup.writer), setup.clock.clone()));
+    let memory = Arc::new(MemoryActuator::new(
+        confirmed(&setup.writer),
+        setup.clock.clone(),
+    ));
 
     let cursors = setup.sinks.into_iter().map(|sink| {
         let cursors = saved_cursors(&setup.writer, sink.name());
@@ -139,8 +144,23 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     };
     let thread = EngineLoop::spawn(parts, tokio::runtime::Handle::current());
 
-    let actuators = Actuators { k0smotron: None, memory: memory.clone() };
-    let orders_end = dispatch::run(orders, actuators, engine.clone(), calls.clone(), stop_orders.clone());
+    let clusters = Arc::new(Clusters::new(engine.clone(), cluster_health(&readiness)));
+    servers.spawn(follow_fleet(
+        clusters.clone(),
+        engine.clone(),
+        stop_orders.clone(),
+    ));
+    let actuators = Actuators {
+        k0smotron: Arc::new(K0smotron::new(clusters)),
+        memory: memory.clone(),
+    };
+    let orders_end = dispatch::run(
+        orders,
+        actuators,
+        engine.clone(),
+        calls.clone(),
+        stop_orders.clone(),
+    );
     servers.spawn(orders_end);
     let (observer, told) = (engine.clone(), stop_orders.clone());
     servers.spawn(async move { memory.observe(observer, told).await });
@@ -171,7 +191,9 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
         let (intake, stop) = (intake.clone(), stop_intake.clone());
         servers.spawn(async move {
             match adapter.run(intake, stop).await {
-                Ok(()) => tracing::info!(adapter = name, "the adapter has read its source to the end"),
+                Ok(()) => {
+                    tracing::info!(adapter = name, "the adapter has read its source to the end")
+                }
                 Err(error) => tracing::error!(adapter = name, %error, "the adapter has stopped"),
             }
         });
@@ -214,16 +236,25 @@ impl Daemon {
     /// Stops in order: intake, calls under way, outbox, journal. Replicas stay as they are.
     pub async fn stop(self) -> anyhow::Result<()> {
         tracing::info!("stopping: no more readings are taken in");
-        self.readiness.set("stopping", Err("the daemon is stopping".to_owned()));
+        self.readiness
+            .set("stopping", Err("the daemon is stopping".to_owned()));
         self.stop_intake.cancel();
         // No order is begun any more; those under way may end.
         self.stop_orders.cancel();
         self.calls.close();
-        if tokio::time::timeout(CALLS_MAX, self.calls.wait()).await.is_err() {
-            tracing::warn!("calls are still under way; what became of them is found out at the next start");
+        if tokio::time::timeout(CALLS_MAX, self.calls.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "calls are still under way; what became of them is found out at the next start"
+            );
         }
         self.servers.close();
-        if tokio::time::timeout(REQUESTS_MAX, self.servers.wait()).await.is_err() {
+        if tokio::time::timeout(REQUESTS_MAX, self.servers.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("requests are still under way; their senders will try again");
         }
         self.stop_sinks.cancel();
@@ -234,7 +265,9 @@ impl Daemon {
         let writer = tokio::task::spawn_blocking(move || thread.join())
             .await?
             .map_err(|_| anyhow::anyhow!("the engine loop panicked"))?;
-        writer.close().context("the journal could not be closed in order; the next start replays it")
+        writer
+            .close()
+            .context("the journal could not be closed in order; the next start replays it")
     }
 }
 
@@ -244,7 +277,12 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("can't listen on {address}: is another daemon running there?"))
 }
 
-fn serve(servers: &TaskTracker, listener: TcpListener, router: axum::Router, stop: &CancellationToken) {
+fn serve(
+    servers: &TaskTracker,
+    listener: TcpListener,
+    router: axum::Router,
+    stop: &CancellationToken,
+) {
     let stop = stop.clone();
     servers.spawn(async move {
         let served = axum::serve(listener, router)
@@ -259,10 +297,40 @@ fn serve(servers: &TaskTracker, listener: TcpListener, router: axum::Router, sto
 /// What simulated pools are after a start: the ledger's last confirmed replicas.
 fn confirmed(writer: &Writer) -> BTreeMap<Arc<str>, u32> {
     let pools = writer.engine().state().pools.iter();
-    pools.filter_map(|(name, pool)| Some((name.clone(), pool.ledger.confirmed?.wanted))).collect()
+    pools
+        .filter_map(|(name, pool)| Some((name.clone(), pool.ledger.confirmed?.wanted)))
+        .collect()
 }
 
-fn publisher(sink: Arc<dyn EventSink>, engine: &EngineHandle, readiness: &Readiness, seed: u64) -> Publisher {
+fn cluster_health(readiness: &Readiness) -> HealthCallback {
+    let readiness = readiness.clone();
+    Arc::new(move |cluster, state| readiness.set(&format!("cluster:{cluster}"), state))
+}
+
+/// Connects to the clusters of each new fleet once the engine has stepped it.
+async fn follow_fleet(clusters: Arc<Clusters>, engine: EngineHandle, shutdown: CancellationToken) {
+    let mut index = engine.index.clone();
+    let mut known = engine.fleet.load_full();
+    clusters.reconfigure(&known);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = index.changed() => if changed.is_err() { return },
+        }
+        let fleet = engine.fleet.load_full();
+        if !Arc::ptr_eq(&fleet, &known) {
+            clusters.reconfigure(&fleet);
+            known = fleet;
+        }
+    }
+}
+
+fn publisher(
+    sink: Arc<dyn EventSink>,
+    engine: &EngineHandle,
+    readiness: &Readiness,
+    seed: u64,
+) -> Publisher {
     let (cursors, terms) = (engine.clone(), engine.clone());
     let runtime = tokio::runtime::Handle::current();
     let readiness = readiness.clone();
@@ -298,7 +366,10 @@ fn cursor_key(sink: &str, federation: &str) -> String {
 fn saved_cursors(writer: &Writer, sink: &str) -> BTreeMap<Arc<str>, Cursor> {
     let federations = writer.engine().state().federations.keys();
     let saved = federations.filter_map(|federation| {
-        let bytes = writer.journal().cursor(&cursor_key(sink, federation)).ok()??;
+        let bytes = writer
+            .journal()
+            .cursor(&cursor_key(sink, federation))
+            .ok()??;
         Some((federation.clone(), rmp_serde::from_slice(&bytes).ok()?))
     });
     saved.collect()
@@ -334,7 +405,12 @@ fn word(result: ItemResult) -> &'static str {
 }
 
 /// Renders `/metrics`, after reading from the engine what is a state and not an occurrence.
-fn refreshing(handle: PrometheusHandle, engine: &EngineHandle, intake: &Intake, clock: Clock) -> api::RenderMetrics {
+fn refreshing(
+    handle: PrometheusHandle,
+    engine: &EngineHandle,
+    intake: &Intake,
+    clock: Clock,
+) -> api::RenderMetrics {
     let (engine, intake) = (engine.clone(), intake.clone());
     api::render_metrics(handle, move || {
         let (engine, intake, clock) = (engine.clone(), intake.clone(), clock.clone());
@@ -352,22 +428,24 @@ fn refresh(engine: &sunward_core::engine::Engine, now: sunward_core::time::Times
     let state = engine.state();
     gauge!(names::JOURNAL_INDEX).set(state.index as f64);
     for stream in state.board.streams() {
-        let Some(received_at) = stream.received_at else { continue };
+        let Some(received_at) = stream.received_at else {
+            continue;
+        };
         let age = (now - received_at).as_millis() as f64 / 1_000.0;
         gauge!(names::BOARD_AGE, "stream" => stream.key.to_string()).set(age);
     }
     let fleet: &Fleet = engine.fleet();
     for pool in fleet.pools() {
-        let Some(ledger) = state.pools.get(&pool.name).map(|pool| &pool.ledger) else { continue };
-        let labels = [("pool", pool.name.to_string()), ("site", pool.site.to_string())];
+        let Some(ledger) = state.pools.get(&pool.name).map(|pool| &pool.ledger) else {
+            continue;
+        };
+        let labels = [
+            ("pool", pool.name.to_string()),
+            ("site", pool.site.to_string()),
+        ];
         gauge!(names::POOL_DESIRED, &labels).set(f64::from(ledger.desired.unwrap_or(0)));
         let ready = ledger.confirmed.map_or(0, |known| known.ready);
         gauge!(names::POOL_READY, &labels).set(f64::from(ready));
-    }
-    for cluster in fleet.clusters() {
-        let up = !state.unreachable.contains_key(&cluster.name);
-        gauge!(names::DEPENDENCY_UP, "kind" => "cluster", "name" => cluster.name.to_string())
-            .set(f64::from(u8::from(up)));
     }
 }
 
@@ -379,8 +457,13 @@ pub async fn highest_term(sinks: &[Arc<dyn EventSink>], federations: &[Arc<str>]
         let ends = tokio::time::timeout(Duration::from_secs(2), sink.ends(federations)).await;
         match ends {
             Ok(Ok(ends)) => highest = ends.iter().map(|end| end.term).fold(highest, u64::max),
-            Ok(Err(error)) => tracing::warn!(sink = sink.name(), %error, "its terms are read later"),
-            Err(_) => tracing::warn!(sink = sink.name(), "no answer within 2 s; its terms are read later"),
+            Ok(Err(error)) => {
+                tracing::warn!(sink = sink.name(), %error, "its terms are read later")
+            }
+            Err(_) => tracing::warn!(
+                sink = sink.name(),
+                "no answer within 2 s; its terms are read later"
+            ),
         }
     }
     highest
@@ -388,7 +471,8 @@ pub async fn highest_term(sinks: &[Arc<dyn EventSink>], federations: &[Arc<str>]
 
 /// Tokens from a file, which need not exist yet.
 pub fn open_tokens(path: &std::path::Path) -> anyhow::Result<Tokens> {
-    Tokens::open(path, Instant::now()).with_context(|| format!("the tokens in {} can't be used", path.display()))
+    Tokens::open(path, Instant::now())
+        .with_context(|| format!("the tokens in {} can't be used", path.display()))
 }
 
 /// The leader gate's state in words, for status.

@@ -60,7 +60,12 @@ impl Writer {
     /// Recovers the engine: the newest snapshot, then every record after it.
     pub fn recover(journal: Box<dyn Journal>) -> Result<Writer, Error> {
         let (engine, snapshot_at) = restore_snapshot(journal.as_ref())?;
-        let mut writer = Writer { engine, journal, decisions: Vec::new(), snapshot_at };
+        let mut writer = Writer {
+            engine,
+            journal,
+            decisions: Vec::new(),
+            snapshot_at,
+        };
         // What the records asked for was done before, or is asked for anew after `started`.
         writer.catch_up(&mut |_, _| ())?;
         Ok(writer)
@@ -91,8 +96,11 @@ impl Writer {
                 return Ok(());
             }
             for record in records {
-                let (at, events) = decode_record(&record.bytes)
-                    .map_err(|source| Error::Record { index: record.index, source })?;
+                let (at, events) =
+                    decode_record(&record.bytes).map_err(|source| Error::Record {
+                        index: record.index,
+                        source,
+                    })?;
                 self.engine.step(at, &events, &mut effects);
                 self.keep_decisions(&effects.decisions);
                 then(&self.engine, &effects);
@@ -114,8 +122,12 @@ impl Writer {
         effects: &mut Effects,
     ) -> Result<u64, journal::Error> {
         let record = group.record(at);
-        let entry =
-            Append { at_ms: at.as_millis(), record: &record, dedupe, decisions: &self.decisions };
+        let entry = Append {
+            at_ms: at.as_millis(),
+            record: &record,
+            dedupe,
+            decisions: &self.decisions,
+        };
         let index = self.journal.append(self.engine.state().index, &entry)?;
         self.decisions.clear();
         self.engine.step(at, group.events(), effects);
@@ -136,7 +148,8 @@ impl Writer {
                 // Only a recovery gathers more than one group's: the oldest were stored before.
                 self.decisions.remove(0);
             }
-            let bytes = rmp_serde::to_vec_named(decision).expect("a decision holds only encodable types");
+            let bytes =
+                rmp_serde::to_vec_named(decision).expect("a decision holds only encodable types");
             self.decisions.push(DecisionRecord {
                 pool: decision.pool.to_string(),
                 at_ms: decision.at.as_millis(),
@@ -185,9 +198,13 @@ impl Writer {
 }
 
 fn restore_snapshot(journal: &dyn Journal) -> Result<(Engine, u64), Error> {
-    let Some(snapshot) = journal.latest_snapshot()? else { return Ok((Engine::new(), 0)) };
-    let state = Engine::decode_snapshot(&snapshot.bytes)
-        .map_err(|source| Error::Snapshot { index: snapshot.index, source })?;
+    let Some(snapshot) = journal.latest_snapshot()? else {
+        return Ok((Engine::new(), 0));
+    };
+    let state = Engine::decode_snapshot(&snapshot.bytes).map_err(|source| Error::Snapshot {
+        index: snapshot.index,
+        source,
+    })?;
     Ok((Engine::restore(state), snapshot.index))
 }
 
@@ -235,9 +252,14 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
         if records.is_empty() {
             break;
         }
-        for record in records.into_iter().take_while(|record| record.index <= last) {
-            let (at, events) = decode_record(&record.bytes)
-                .map_err(|source| Error::Record { index: record.index, source })?;
+        for record in records
+            .into_iter()
+            .take_while(|record| record.index <= last)
+        {
+            let (at, events) = decode_record(&record.bytes).map_err(|source| Error::Record {
+                index: record.index,
+                source,
+            })?;
             engine.step(at, &events, &mut effects);
             decisions.append(&mut effects.decisions);
             scales.extend(effects.actions.iter().filter_map(|action| replayed_scale(record.index, action)));

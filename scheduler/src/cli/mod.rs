@@ -70,7 +70,11 @@ pub enum Output {
 impl Output {
     /// As asked for; else a table on a terminal and JSON elsewhere.
     pub fn or_default(asked: Option<Output>) -> Output {
-        asked.unwrap_or(if std::io::stdout().is_terminal() { Output::Table } else { Output::Json })
+        asked.unwrap_or(if std::io::stdout().is_terminal() {
+            Output::Table
+        } else {
+            Output::Json
+        })
     }
 }
 
@@ -96,15 +100,21 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs a command that asks the daemon; one thread is enough for that.
-fn block_on(
-    command: impl Future<Output = anyhow::Result<ExitCode>>,
-) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(command)
 }
 
 fn completions(shell: clap_complete::Shell) {
     use clap::CommandFactory as _;
-    clap_complete::generate(shell, &mut Cli::command(), "sunward", &mut std::io::stdout());
+    clap_complete::generate(
+        shell,
+        &mut Cli::command(),
+        "sunward",
+        &mut std::io::stdout(),
+    );
 }
 
 #[cfg(test)]

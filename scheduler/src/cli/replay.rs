@@ -25,8 +25,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = if args.journal.is_dir() { args.journal.join(JOURNAL_FILE) } else { args.journal.clone() };
-    let journal = match Redb::open(&path, Options { access: Access::ReadOnly, ..Options::default() }) {
+    let path = if args.journal.is_dir() {
+        args.journal.join(JOURNAL_FILE)
+    } else {
+        args.journal.clone()
+    };
+    let journal = match Redb::open(
+        &path,
+        Options {
+            access: Access::ReadOnly,
+            ..Options::default()
+        },
+    ) {
         Ok(journal) => journal,
         Err(error @ journal::Error::Damaged { .. }) => {
             output::error(&error.into());
@@ -48,7 +58,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             for decision in &replay.decisions {
                 output::line(&format!(
                     "{}  {:<20} {:>4} -> {:<4} {}: {}",
-                    decision.at, decision.pool, decision.before, decision.target, decision.rule, decision.reason
+                    decision.at,
+                    decision.pool,
+                    decision.before,
+                    decision.target,
+                    decision.rule,
+                    decision.reason
                 ))?;
             }
             output::line(&format!(

@@ -452,8 +452,8 @@ impl Two {
 
     async fn next(&mut self) -> Event {
         match self.inbox.recv().await.unwrap() {
-            Message::Tell { event, .. } => event,
-            Message::Ask(_) => panic!("nobody asks"),
+            Message::Tell { mut events, .. } => events.remove(0),
+            _ => panic!("clusters only tell"),
         }
     }
 }

@@ -39,8 +39,8 @@ impl Rig {
         let told: Arc<Mutex<Vec<Event>>> = Arc::default();
         let journal = told.clone();
         tokio::spawn(async move {
-            while let Some(Message::Tell { event, .. }) = inbox.recv().await {
-                journal.lock().unwrap().push(event);
+            while let Some(Message::Tell { events, .. }) = inbox.recv().await {
+                journal.lock().unwrap().extend(events);
             }
         });
         let engine = EngineHandle::new(
