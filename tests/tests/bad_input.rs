@@ -450,7 +450,10 @@ async fn a_bad_file_never_replaces_a_good_one() {
         no_finding(&rig, name).await;
     }
     // YAML that is none.
-    std::fs::write(&path, "apiVersion: sunward.dev/v1alpha1\nkind: {a: b\n").unwrap();
+    let unclosed = ReferencePolicy::default()
+        .yaml("other")
+        .replace("{name: other}", "{name: other");
+    std::fs::write(&path, unclosed).unwrap();
     finding(&rig, "not YAML", &path.display().to_string(), "SUN-P001").await;
     still_as_it_was(&rig, &in_force, "not YAML").await;
 

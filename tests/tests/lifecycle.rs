@@ -232,7 +232,11 @@ async fn wrong_configurations_are_refused_with_their_place() {
         // An unknown key, a wrong type, not YAML, an address beyond loopback.
         ("http:\n  lisen: 127.0.0.1:0\n", ":2:3", "lisen"),
         ("data_dir: d\nhttp:\n  listen: nowhere\n", ":3:11", "listen"),
-        ("http: {listen: \"127.0.0.1:0\"\nlog: [\n", ":2:1", "SUN-P001"),
+        (
+            "http: {listen: \"127.0.0.1:0\"\nlog: [\n",
+            ":2:1",
+            "SUN-P001",
+        ),
         ("http: {listen: \"0.0.0.0:0\"}\n", "", "loopback"),
     ];
     for (config, place, part) in cases {
