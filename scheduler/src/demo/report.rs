@@ -150,9 +150,14 @@ pub fn table(scenario: &Scenario, score: &Score, colour: Colour) -> String {
     lines.extend(figures(&report, colour));
     lines.push(String::new());
     lines.extend(comparison(scenario, score, &report));
+    let played = if score.at < scenario.end {
+        format!("{:.1} h of the series were played", report.totals.hours)
+    } else {
+        format!("the series is {:.0} h long", report.totals.hours)
+    };
     lines.push(format!(
-        "{} readings in, {} decisions, {} events out; the series is {:.0} h long.",
-        report.signals, report.decisions, report.events, report.totals.hours
+        "{} readings in, {} decisions, {} events out; {played}.",
+        report.signals, report.decisions, report.events
     ));
     lines.join("\n")
 }
