@@ -5,7 +5,12 @@
 
 /// Version 1 of the wire.
 pub mod v1 {
-    #![allow(missing_docs, unreachable_pub, clippy::pedantic, reason = "generated code")]
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        clippy::pedantic,
+        reason = "generated code"
+    )]
     tonic::include_proto!("sunward.v1");
 }
 
@@ -24,7 +29,10 @@ mod tests {
             source: "watttime".into(),
             kind: "carbon_intensity".into(),
             basis: "marginal".into(),
-            scope: Some(Scope::Zone(Zone { scheme: "wt".into(), code: "CAISO_NORTH".into() })),
+            scope: Some(Scope::Zone(Zone {
+                scheme: "wt".into(),
+                code: "CAISO_NORTH".into(),
+            })),
             valid_from_ms: 1_767_225_600_000,
             valid_to_ms: 1_767_225_900_000,
             value: Some(0.0),
@@ -35,8 +43,15 @@ mod tests {
         };
         let bytes = reading.encode_to_vec();
         assert_eq!(Reading::decode(bytes.as_slice()), Ok(reading.clone()));
-        let missing = Reading { value: None, quality: "missing".into(), ..reading };
+        let missing = Reading {
+            value: None,
+            quality: "missing".into(),
+            ..reading
+        };
         assert_ne!(missing.encode_to_vec(), bytes);
-        assert_eq!(Reading::decode(missing.encode_to_vec().as_slice()).map(|r| r.value), Ok(None));
+        assert_eq!(
+            Reading::decode(missing.encode_to_vec().as_slice()).map(|r| r.value),
+            Ok(None)
+        );
     }
 }

@@ -194,8 +194,12 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
             // Before a fleet is in force every zone is unknown.
             if fleet_in_force(&engine, &stop).await {
                 match adapter.run(intake, stop).await {
-                    Ok(()) => tracing::info!(adapter = name, "the adapter has read its source to the end"),
-                    Err(error) => tracing::error!(adapter = name, %error, "the adapter has stopped"),
+                    Ok(()) => {
+                        tracing::info!(adapter = name, "the adapter has read its source to the end")
+                    }
+                    Err(error) => {
+                        tracing::error!(adapter = name, %error, "the adapter has stopped")
+                    }
                 }
             }
         });
@@ -216,7 +220,11 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     servers.spawn(serve(http, router, stop_intake.clone()));
     if let Some(listener) = health {
         addresses.insert("metrics", listener.local_addr()?);
-        servers.spawn(serve(listener, api::health_router(state), stop_intake.clone()));
+        servers.spawn(serve(
+            listener,
+            api::health_router(state),
+            stop_intake.clone(),
+        ));
     }
     Ok(Daemon {
         engine,

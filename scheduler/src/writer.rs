@@ -262,14 +262,26 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
             })?;
             engine.step(at, &events, &mut effects);
             decisions.append(&mut effects.decisions);
-            scales.extend(effects.actions.iter().filter_map(|action| replayed_scale(record.index, action)));
+            scales.extend(
+                effects
+                    .actions
+                    .iter()
+                    .filter_map(|action| replayed_scale(record.index, action)),
+            );
         }
     }
-    Ok(Replay { index: engine.state().index, engine, decisions, scales })
+    Ok(Replay {
+        index: engine.state().index,
+        engine,
+        decisions,
+        scales,
+    })
 }
 
 fn replayed_scale(index: u64, action: &Action) -> Option<ReplayedScale> {
-    let Action::Scale(scale) = action else { return None };
+    let Action::Scale(scale) = action else {
+        return None;
+    };
     Some(ReplayedScale {
         index,
         pool: scale.pool.clone(),

@@ -24,7 +24,10 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut server = Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS_MAX);
+    server
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_MAX);
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -40,7 +43,9 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
             }
         };
         let service = TowerToHyperService::new(router.clone());
-        let connection = server.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = server
+            .serve_connection(TokioIo::new(stream), service)
+            .into_owned();
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // A sender that hangs up or sends no HTTP is its own trouble.
@@ -57,7 +62,11 @@ async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
 ) -> std::io::Result<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let slot = slots.clone().acquire_owned().await.map_err(std::io::Error::other)?;
+    let slot = slots
+        .clone()
+        .acquire_owned()
+        .await
+        .map_err(std::io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     // Answers are small and wanted at once.
     stream.set_nodelay(true)?;

@@ -36,7 +36,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         // As it came: a newer daemon's fields are not lost on an older command.
         Output::Json => output::json(&reply.json::<serde_json::Value>()?),
         Output::Table => {
-            let status: Status = reply.json().context("the daemon's answer is not a status; is it another version?")?;
+            let status: Status = reply
+                .json()
+                .context("the daemon's answer is not a status; is it another version?")?;
             output::line(table(&status).trim_end())
         }
     }
@@ -51,17 +53,30 @@ fn table(status: &Status) -> String {
 
 fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     let ready = if status.ready { "ready" } else { "NOT READY" };
-    let leading = if status.leading { "leading" } else { "not leading" };
-    writeln!(text, "{ready}, {leading}, term {}, index {}, {}", status.term, status.index, status.time)?;
+    let leading = if status.leading {
+        "leading"
+    } else {
+        "not leading"
+    };
+    writeln!(
+        text,
+        "{ready}, {leading}, term {}, index {}, {}",
+        status.term, status.index, status.time
+    )?;
     for part in &status.not_ready {
         writeln!(text, "  {}: {}", part.name, part.problem)?;
     }
     for finding in &status.file_findings {
         writeln!(text, "  file: {finding}")?;
     }
-    writeln!(text, "\n{:<20} {:<14} {:>7} {:>6} {:>5} {:>4}  {:<12} RULE", "POOL", "SITE", "DESIRED", "WANTED", "READY", "MAX", "STATE")?;
+    writeln!(
+        text,
+        "\n{:<20} {:<14} {:>7} {:>6} {:>5} {:>4}  {:<12} RULE",
+        "POOL", "SITE", "DESIRED", "WANTED", "READY", "MAX", "STATE"
+    )?;
     for pool in &status.pools {
-        let number = |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        let number =
+            |count: Option<u32>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
         writeln!(
             text,
             "{:<20} {:<14} {:>7} {:>6} {:>5} {:>4}  {:<12} {}: {}",
@@ -76,11 +91,23 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
             pool.reason
         )?;
     }
-    writeln!(text, "\n{:<56} {:>12} {:<10} {:>8}", "STREAM", "VALUE", "UNIT", "AGE")?;
+    writeln!(
+        text,
+        "\n{:<56} {:>12} {:<10} {:>8}",
+        "STREAM", "VALUE", "UNIT", "AGE"
+    )?;
     for stream in &status.streams {
-        let value = stream.value.map_or_else(|| "missing".to_owned(), |value| format!("{value:.2}"));
-        let age = stream.age_seconds.map_or_else(|| "never".to_owned(), |age| format!("{age:.0} s"));
-        writeln!(text, "{:<56} {value:>12} {:<10} {age:>8}", stream.stream, stream.unit)?;
+        let value = stream
+            .value
+            .map_or_else(|| "missing".to_owned(), |value| format!("{value:.2}"));
+        let age = stream
+            .age_seconds
+            .map_or_else(|| "never".to_owned(), |age| format!("{age:.0} s"));
+        writeln!(
+            text,
+            "{:<56} {value:>12} {:<10} {age:>8}",
+            stream.stream, stream.unit
+        )?;
     }
     Ok(())
 }
