@@ -186,7 +186,7 @@ fn play(story: &[Happening]) -> World {
             }
             Happening::Ready { pool: first, ready } => {
                 world.at_home(minute(at), pool(*first), |home| {
-                    home.ready = (*ready).min(home.wanted)
+                    home.ready = (*ready).min(home.wanted);
                 });
             }
             Happening::Foreign {

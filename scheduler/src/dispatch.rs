@@ -116,8 +116,8 @@ pub async fn run(
                 match slots.entry(order.pool.clone()).or_default().place(order) {
                     Placed::Go(order) => start(order),
                     Placed::Waiting { replaced: None } => {}
-                    Placed::Waiting { replaced: Some(older) } => {
-                        tracing::info!(pool = %older.pool, "an order that waited was replaced by a newer one");
+                    Placed::Waiting { replaced: Some(previous) } => {
+                        tracing::info!(pool = %previous.pool, "an order that waited was replaced by a newer one");
                     }
                 }
             }

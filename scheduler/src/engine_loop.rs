@@ -437,11 +437,8 @@ impl EngineLoop {
         carry_out(&self.parts.dispatcher, &effects, arrived);
         self.effects = effects;
         self.parts.index.send_replace(index);
-        match self.parts.writer.snapshot(false) {
-            Ok(_) => {}
-            Err(error) => {
-                tracing::error!(%error, "no snapshot was taken; the next start replays more")
-            }
+        if let Err(error) = self.parts.writer.snapshot(false) {
+            tracing::error!(%error, "no snapshot was taken; the next start replays more");
         }
     }
 

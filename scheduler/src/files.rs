@@ -227,9 +227,9 @@ pub struct Loader {
 impl Loader {
     /// The first load, then the watch.
     pub async fn run(self, shutdown: CancellationToken) {
-        let (changed, mut changes) = mpsc::channel(1);
+        let (signal, mut changes) = mpsc::channel(1);
         // Kept alive for as long as the loop runs.
-        let watcher = self.watch(changed);
+        let watcher = self.watch(signal);
         let mut last: Option<Result<Loaded, Vec<Diagnostic>>> = None;
         loop {
             last = Some(self.reload(last).await);

@@ -4,6 +4,7 @@
 //! serves. See ARCHITECTURE.md for the code map.
 
 pub mod actuators;
+pub mod adapters;
 pub mod api;
 pub mod cli;
 pub mod client;
@@ -15,6 +16,7 @@ pub mod dispatch;
 pub mod engine_handle;
 pub mod engine_loop;
 pub mod files;
+pub mod gauges;
 pub mod journal;
 pub mod metric_definitions;
 pub mod publish;

@@ -552,7 +552,7 @@ fn one_pool_per_target(
     sites: &BTreeMap<&str, &Site>,
     findings: &mut Findings<'_>,
 ) {
-    let mut seen: BTreeMap<(Option<Arc<str>>, Arc<str>, Arc<str>), Arc<str>> = BTreeMap::new();
+    let mut seen = BTreeMap::new();
     for (doc, pool) in docs.iter().zip(pools) {
         let Target::K0smotron {
             namespace,

@@ -6,7 +6,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use sunward_core::engine::Engine;
+use sunward_core::engine::{Digest, Engine};
 use sunward_core::fleet::Fleet;
 use sunward_policies::diagnostic::Diagnostic;
 
@@ -138,10 +138,7 @@ async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) 
         .into_response();
     };
     // Hashed here, so that the engine loop only has to encode.
-    status.digest = Sha256::digest(&snapshot)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    status.digest = Digest(Sha256::digest(&snapshot).into()).to_string();
     let (term, leading) = leadership(&state.engine.gate);
     status.term = term;
     status.leading = leading.is_ok();

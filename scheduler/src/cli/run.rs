@@ -20,7 +20,8 @@ use crate::journal::{Options, Redb};
 use crate::metric_definitions::SECONDS_BUCKETS;
 use crate::publish::EventSink;
 use crate::publish::redis::{self, RedisSink};
-use crate::run::{self, Files, Setup, highest_term, open_tokens};
+use crate::publish::wiring::highest_term;
+use crate::run::{self, Files, Setup, open_tokens};
 use crate::writer::{Writer, journal_path};
 
 /// A wall clock that is further behind the last record refuses the start.

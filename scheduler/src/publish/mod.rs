@@ -11,6 +11,7 @@ pub mod envelope;
 pub mod memory;
 pub mod publisher;
 pub mod redis;
+pub mod wiring;
 
 /// Why a sink did not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

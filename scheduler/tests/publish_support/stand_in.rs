@@ -208,7 +208,9 @@ impl Loop {
                     None => return,
                     Some(Message::Ask(look)) => look(&self.engine),
                     Some(Message::Tell { events, ticket }) => {
-                        events.into_iter().for_each(|event| self.step(event));
+                        for event in events {
+                            self.step(event);
+                        }
                         if let Some(ticket) = ticket {
                             let _ = ticket.send(self.engine.state().index);
                         }
