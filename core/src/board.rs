@@ -108,7 +108,11 @@ impl Board {
     /// The id of a stream that was seen or asked for before.
     pub fn find(&self, key: &StreamKey) -> Option<StreamId> {
         let id = *self.ids.get(&key.hash())?;
-        if self.streams.get(id.index()).is_some_and(|stream| stream.key == *key) {
+        if self
+            .streams
+            .get(id.index())
+            .is_some_and(|stream| stream.key == *key)
+        {
             return Some(id);
         }
         self.collided.get(key).copied()

@@ -15,7 +15,9 @@ use sunward_policies::time::Timestamp;
 
 use crate::action::{Action, Cause, Effects, Reply};
 use crate::board::{Board, Posted, StreamId};
-use crate::event::{Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd};
+use crate::event::{
+    Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd,
+};
 use crate::fleet::Fleet;
 use crate::ledger::{Claim, Observed, retry_draw};
 use crate::pools::{PoolState, Pools, Wiring};
@@ -194,7 +196,7 @@ impl Engine {
             Event::Started(started) => self.start(started),
             Event::FleetReplaced { file } => self.replace_fleet(file, out),
             Event::PoliciesReplaced { files } => self.replace_policies(files, out),
-            Event::SinkUp { sink, ends } => self.sink_up(sink, ends),
+            Event::SinkUp { sink, ends, taken } => self.sink_up(sink, ends, taken),
             Event::SinkDown { sink, .. } => {
                 self.state.sinks_up.remove(sink);
             }
@@ -315,7 +317,9 @@ impl Engine {
     }
 
     fn replace_fleet(&mut self, file: &PackedFile, out: &mut Effects) {
-        let Some(file) = file.unpack() else { return self.refuse_packed(&file.path, out) };
+        let Some(file) = file.unpack() else {
+            return self.refuse_packed(&file.path, out);
+        };
         match Fleet::parse(&file) {
             Ok(fleet) => {
                 self.fleet = fleet;
@@ -330,7 +334,9 @@ impl Engine {
     fn replace_policies(&mut self, files: &[PackedFile], out: &mut Effects) {
         let mut unpacked = Vec::with_capacity(files.len());
         for file in files {
-            let Some(file) = file.unpack() else { return self.refuse_packed(&file.path, out) };
+            let Some(file) = file.unpack() else {
+                return self.refuse_packed(&file.path, out);
+            };
             unpacked.push(file);
         }
         match PolicySet::compile(&unpacked) {
@@ -347,7 +353,12 @@ impl Engine {
     fn refuse_packed(&self, path: &str, out: &mut Effects) {
         let detail = format!("{path}: the journaled bytes are no packed text");
         let cause = self.cause("daemon", "the set in force stays");
-        out.actions.push(Action::Refuse { pool: None, reason: "file_unreadable", detail, cause });
+        out.actions.push(Action::Refuse {
+            pool: None,
+            reason: "file_unreadable",
+            detail,
+            cause,
+        });
     }
 
     /// Files are checked before they are journaled; a later core may still refuse one.
@@ -397,7 +408,7 @@ impl Engine {
             .collect();
     }
 
-    fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd]) {
+    fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd], taken: &[StreamEnd]) {
         self.state.sinks_up.insert(sink.clone());
         for end in ends {
             // A stream of a federation that this journal never heard of goes on where it is.
@@ -406,7 +417,10 @@ impl Engine {
                 .federations
                 .entry(end.federation.clone())
                 .or_default();
-            federation.resume(Some(end), self.state.term);
+            let taken = taken
+                .iter()
+                .find(|taken| taken.federation == end.federation);
+            federation.resume(end, taken, self.state.term);
         }
     }
 

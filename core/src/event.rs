@@ -39,6 +39,9 @@ pub enum Event {
         sink: Arc<str>,
         /// The last entry of each federation's stream; absent where the stream is empty.
         ends: Vec<StreamEnd>,
+        /// The last entry of this journal that the sink is known to have taken, as it was saved
+        /// beside the journal; counts only where the stream's end is not from this journal.
+        taken: Vec<StreamEnd>,
     },
     /// An event sink was lost.
     SinkDown {
@@ -89,14 +92,23 @@ impl PackedFile {
         // Level 6 is the usual balance; the bytes only have to be read again, not to be the same
         // in every version.
         let packed = miniz_oxide::deflate::compress_to_vec_zlib(file.text.as_bytes(), 6);
-        PackedFile { path: file.path.clone(), packed }
+        PackedFile {
+            path: file.path.clone(),
+            packed,
+        }
     }
 
     /// The file, or `None` where the bytes are no packed text of acceptable size.
     pub fn unpack(&self) -> Option<SourceFile> {
-        let bytes =
-            miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(&self.packed, UNPACKED_BYTES_MAX).ok()?;
-        Some(SourceFile { path: self.path.clone(), text: String::from_utf8(bytes).ok()? })
+        let bytes = miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(
+            &self.packed,
+            UNPACKED_BYTES_MAX,
+        )
+        .ok()?;
+        Some(SourceFile {
+            path: self.path.clone(),
+            text: String::from_utf8(bytes).ok()?,
+        })
     }
 
     /// Bytes that it takes in the journal.

@@ -64,6 +64,8 @@ pub struct InFlight {
     pub generation: u64,
     /// Its replicas.
     pub replicas: u32,
+    /// Workers wanted when it was written.
+    pub from: u32,
     /// When it was decided.
     pub since: Timestamp,
 }
@@ -81,8 +83,8 @@ pub struct Ledger {
     pub accepted: u64,
     /// The write without an answer.
     pub in_flight: Option<InFlight>,
-    /// True when a write's fate is unknown: it counts again after the next claim.
-    pub unknown: bool,
+    /// The workers wanted when a write was made whose fate is unknown; settled by the next claim.
+    pub unknown: Option<u32>,
     /// What is known.
     pub confirmed: Option<Confirmed>,
     /// Failures or conflicts in a row.
@@ -135,7 +137,7 @@ impl Default for Ledger {
             desired: None,
             accepted: 0,
             in_flight: None,
-            unknown: false,
+            unknown: None,
             confirmed: None,
             attempts: 0,
             retry_at: None,
@@ -146,10 +148,17 @@ impl Default for Ledger {
 impl Ledger {
     /// A new term began: what was in flight is unknown, and the pool must be claimed.
     pub fn restart(&mut self) {
-        self.unknown |= self.in_flight.take().is_some();
+        self.lose_track();
         self.claim = Claim::Needed;
         self.attempts = 0;
         self.retry_at = None;
+    }
+
+    /// The fate of what is in flight is unknown.
+    fn lose_track(&mut self) {
+        if let Some(sent) = self.in_flight.take() {
+            self.unknown = Some(sent.from);
+        }
     }
 
     /// Sets the wanted workers; a number other than the last generation's opens a new one.
@@ -185,9 +194,11 @@ impl Ledger {
             stopping: seen.stopping,
             version: seen.version,
         });
-        if let Some(sent) = self.in_flight.filter(|sent| sent.replicas == seen.wanted) {
-            // The watch was faster than the answer.
-            self.accepted = self.accepted.max(sent.generation);
+        // Once the number moved while a write had no answer, the move may have been that write:
+        // its generation is used up, whatever the answer will be.
+        let written_from = self.in_flight.map(|sent| sent.from).or(self.unknown);
+        if written_from.is_some_and(|from| from != seen.wanted) {
+            self.accepted = self.generation;
         }
         match known {
             Some(known) if known.wanted != seen.wanted && !self.expects(seen.wanted) => {
@@ -203,7 +214,7 @@ impl Ledger {
     /// True when a write of ours may have made `wanted` true.
     fn expects(&self, wanted: u32) -> bool {
         self.in_flight.is_some_and(|sent| sent.replicas == wanted)
-            || (self.unknown && self.desired == Some(wanted))
+            || (self.unknown.is_some() && self.desired == Some(wanted))
     }
 
     /// The claim was answered.
@@ -218,19 +229,12 @@ impl Ledger {
         self.retry_at = None;
         // The claim's answer is the newest state there is, whatever was known before; a
         // restored cluster may count its versions from a lower number.
-        let before = self.confirmed.map(|known| known.wanted);
         if let Some(known) = &mut self.confirmed {
             known.version = known.version.min(seen.version);
         }
+        // A write that was still on its way can't land any more: the claim moved the object on.
         let observed = self.observe(seen);
-        if self.unknown {
-            self.unknown = false;
-            // Either it took effect, or it never will: the claim moved the object on. Where the
-            // number moved at all it may have been ours, so the generation is used up.
-            if self.desired == Some(seen.wanted) || before != Some(seen.wanted) {
-                self.accepted = self.generation;
-            }
-        }
+        self.unknown = None;
         observed
     }
 
@@ -245,6 +249,9 @@ impl Ledger {
         let Some(sent) = self.in_flight.filter(|sent| sent.generation == generation) else {
             return false;
         };
+        if matches!(outcome, Outcome::Unknown { .. }) {
+            self.lose_track();
+        }
         self.in_flight = None;
         match outcome {
             Outcome::Accepted(seen) => {
@@ -254,7 +261,6 @@ impl Ledger {
                 self.observe(seen);
             }
             Outcome::Unknown { .. } => {
-                self.unknown = true;
                 self.claim = Claim::Needed;
                 self.postpone(outcome, now, draw);
             }
@@ -300,6 +306,7 @@ impl Ledger {
         self.in_flight = Some(InFlight {
             generation: self.generation,
             replicas: desired,
+            from: confirmed.wanted,
             since: now,
         });
         Next::Scale {
@@ -315,7 +322,7 @@ impl Ledger {
             Claim::Needed => "claim_needed",
             Claim::InFlight => "claiming",
             Claim::Held if self.in_flight.is_some() => "in_flight",
-            Claim::Held if self.unknown => "unknown",
+            Claim::Held if self.unknown.is_some() => "unknown",
             Claim::Held if self.satisfied() => "settled",
             Claim::Held => "waiting",
         }
@@ -324,7 +331,7 @@ impl Ledger {
     /// True when the object asks for what is desired and nothing is on its way.
     pub fn satisfied(&self) -> bool {
         self.in_flight.is_none()
-            && !self.unknown
+            && self.unknown.is_none()
             && self.desired.is_some()
             && self.desired == self.confirmed.map(|confirmed| confirmed.wanted)
     }

@@ -72,7 +72,10 @@ pub struct Pools(Vec<(Arc<str>, PoolState)>);
 impl Pools {
     /// The pool of that name.
     pub fn get(&self, name: &str) -> Option<&PoolState> {
-        let found = self.0.binary_search_by(|(known, _)| known.as_ref().cmp(name)).ok()?;
+        let found = self
+            .0
+            .binary_search_by(|(known, _)| known.as_ref().cmp(name))
+            .ok()?;
         Some(&self.0[found].1)
     }
 
@@ -98,7 +101,8 @@ impl Pools {
 
     /// Keeps the pools of `fleet`, in its order, and makes those that are new.
     pub fn follow(&mut self, fleet: &[Arc<Pool>]) {
-        let mut old: BTreeMap<Arc<str>, PoolState> = std::mem::take(&mut self.0).into_iter().collect();
+        let mut old: BTreeMap<Arc<str>, PoolState> =
+            std::mem::take(&mut self.0).into_iter().collect();
         self.0 = fleet
             .iter()
             .map(|pool| {
@@ -631,7 +635,10 @@ impl Earliest {
 fn names<'a>(winner: Option<&Candidate<'a>>) -> (&'a str, &'a str) {
     winner.map_or(("", ""), |winner| {
         let rule = winner.policy.rules.get(winner.rule);
-        (winner.policy.name.as_str(), rule.map_or("", |rule| rule.name.as_str()))
+        (
+            winner.policy.name.as_str(),
+            rule.map_or("", |rule| rule.name.as_str()),
+        )
     })
 }
 

@@ -139,26 +139,26 @@ impl Federation {
         out.actions.push(Action::Broadcast(envelope));
     }
 
-    /// A sink is connected and its stream ends at `end`: what it does not have yet is issued
-    /// anew under `term`, with the sequence going on from the higher of the two ends.
-    pub fn resume(&mut self, end: Option<&StreamEnd>, term: u64) {
-        let Some(end) = end else { return };
-        // What the stream holds: our own history up to its end, or, where the stream is ahead of
-        // this journal (an empty or a restored one), nothing that was issued in this term.
-        let ahead = end.sequence > self.sequence;
-        let published = |envelope: &Envelope| {
-            if ahead {
-                envelope.term < term
-            } else {
-                envelope.sequence <= end.sequence
+    /// A sink is connected and its stream ends at `end`: what it does not have yet is issued anew
+    /// under `term`, under the same ids, with the sequence going on from the stream's end.
+    ///
+    /// Where that end is an envelope of ours, what follows it is what the sink lacks. Where it
+    /// lies before everything that is kept, nothing is renumbered: members see the gap. Else the
+    /// stream was written by a journal that this one does not know (this one is empty or was
+    /// restored), and what the sink lacks is what comes after `taken`.
+    pub fn resume(&mut self, end: &StreamEnd, taken: Option<&StreamEnd>, term: u64) {
+        let at_end = |e: &Envelope| (e.term, e.sequence) == (end.term, end.sequence);
+        let first_lacking = match self.outbox.iter().rposition(at_end) {
+            Some(index) => index + 1,
+            None if self.lies_before_outbox(end) => return,
+            None => {
+                let taken = taken.map_or((0, 0), |taken| (taken.term, taken.sequence));
+                self.outbox
+                    .partition_point(|e| (e.term, e.sequence) <= taken)
             }
         };
         let mut sequence = end.sequence;
-        for envelope in self
-            .outbox
-            .iter_mut()
-            .filter(|envelope| !published(envelope))
-        {
+        for envelope in self.outbox.range_mut(first_lacking..) {
             sequence += 1;
             envelope.term = term;
             envelope.sequence = sequence;
@@ -167,7 +167,20 @@ impl Federation {
                 state.sequence = sequence;
             }
         }
-        self.sequence = self.sequence.max(sequence);
+        self.sequence = if first_lacking < self.outbox.len() {
+            sequence
+        } else {
+            self.sequence.max(sequence)
+        };
+    }
+
+    /// True when the outbox was trimmed and `end` belongs to what was.
+    fn lies_before_outbox(&self, end: &StreamEnd) -> bool {
+        self.outbox.len() == OUTBOX_MAX
+            && self
+                .outbox
+                .front()
+                .is_some_and(|first| end.term <= first.term && end.sequence < first.sequence)
     }
 
     /// Up to `max` envelopes after `(term, sequence)`, oldest first.

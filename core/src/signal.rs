@@ -58,13 +58,17 @@ impl StreamKey {
         };
         let basis = self.basis.map_or(0, |basis| basis as u64 + 1);
         let head = (self.kind as u64) << 16 | basis << 8 | scope;
-        [self.source.as_ref(), a, b].iter().fold(mix(head, 0), |hash, text| {
-            let (chunks, rest) = text.as_bytes().as_chunks::<8>();
-            let hash = chunks.iter().fold(hash, |hash, chunk| mix(hash, u64::from_le_bytes(*chunk)));
-            let mut last = [0; 8];
-            last[..rest.len()].copy_from_slice(rest);
-            mix(hash, u64::from_le_bytes(last) ^ (text.len() as u64) << 56)
-        })
+        [self.source.as_ref(), a, b]
+            .iter()
+            .fold(mix(head, 0), |hash, text| {
+                let (chunks, rest) = text.as_bytes().as_chunks::<8>();
+                let hash = chunks
+                    .iter()
+                    .fold(hash, |hash, chunk| mix(hash, u64::from_le_bytes(*chunk)));
+                let mut last = [0; 8];
+                last[..rest.len()].copy_from_slice(rest);
+                mix(hash, u64::from_le_bytes(last) ^ (text.len() as u64) << 56)
+            })
     }
 }
 

@@ -9,7 +9,11 @@ use sunward_core::time::Span;
 use world::{FLEET, POLICY, World, carbon, file, level, minute};
 
 fn check(world: &World, expected: &str) {
-    let expected: Vec<_> = expected.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let expected: Vec<_> = expected
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
     let found: Vec<_> = world.transcript.lines().map(str::trim).collect();
     assert_eq!(found, expected, "\ntranscript:\n{}", world.transcript);
 }
@@ -31,8 +35,12 @@ fn a_window_opens_and_closes() {
     for m in (60..100).step_by(5) {
         world.carbon(m, "CAISO_NORTH", 400.0);
     }
-    let transcript: Vec<_> =
-        world.transcript.lines().filter(|line| !line.contains("spp-a")).map(str::to_owned).collect();
+    let transcript: Vec<_> = world
+        .transcript
+        .lines()
+        .filter(|line| !line.contains("spp-a"))
+        .map(str::to_owned)
+        .collect();
     world.transcript = transcript.join("\n");
     check(
         &world,
@@ -76,7 +84,12 @@ fn missing_data_holds_and_then_releases_and_never_starts() {
 fn a_stale_value_is_not_evaluated() {
     let mut world = World::new(FLEET, &[POLICY]);
     // One value for a whole day is fresh for ten minutes, then nobody knows whether it still holds.
-    let day = level(&carbon("CAISO_NORTH"), minute(15), minute(24 * 60), Some(60.0));
+    let day = level(
+        &carbon("CAISO_NORTH"),
+        minute(15),
+        minute(24 * 60),
+        Some(60.0),
+    );
     world.submit(minute(15), vec![Event::SignalAccepted(day)]);
     world.run_to(minute(21));
     assert_eq!(world.homes["caiso-a"].wanted, 3);
@@ -103,7 +116,11 @@ fn a_conflict_is_tried_again_with_the_same_generation() {
     }
     world.run_to(minute(31));
     assert_eq!(world.moves, vec![("caiso-a".into(), 1, 3)]);
-    assert!(world.transcript.matches("generation 1").count() == 3, "{}", world.transcript);
+    assert!(
+        world.transcript.matches("generation 1").count() == 3,
+        "{}",
+        world.transcript
+    );
 }
 
 #[test]
@@ -113,7 +130,9 @@ fn an_unknown_outcome_is_settled_by_a_claim_before_anything_is_written_again() {
     world.answer = Box::new(move |call| match call {
         Call::Scale { .. } if !lost => {
             lost = true;
-            Some(Outcome::Unknown { reason: "no answer".into() })
+            Some(Outcome::Unknown {
+                reason: "no answer".into(),
+            })
         }
         _ => None,
     });
@@ -146,9 +165,14 @@ fn a_write_whose_answer_was_lost_but_that_landed_is_not_repeated() {
         world.carbon(m, "CAISO_NORTH", 60.0);
     }
     world.answer = Box::new(|call| match call {
-        Call::Scale { .. } => Some(Outcome::Unknown { reason: "reset by peer".into() }),
+        Call::Scale { .. } => Some(Outcome::Unknown {
+            reason: "reset by peer".into(),
+        }),
         // The claim is not answered either, until the story goes on.
-        Call::Claim { .. } => Some(Outcome::Failed { reason: "down".into(), retry_after_ms: None }),
+        Call::Claim { .. } => Some(Outcome::Failed {
+            reason: "down".into(),
+            retry_after_ms: None,
+        }),
     });
     world.carbon(20, "CAISO_NORTH", 60.0);
     let home = world.homes.get_mut("caiso-a").unwrap();
@@ -156,9 +180,16 @@ fn a_write_whose_answer_was_lost_but_that_landed_is_not_repeated() {
     home.version += 1;
     world.answer = Box::new(|_| None);
     world.run_to(minute(23));
-    assert_eq!(world.moves, vec![], "the write that landed was the only one");
+    assert_eq!(
+        world.moves,
+        vec![],
+        "the write that landed was the only one"
+    );
     let ledger = &world.engine.state().pools["caiso-a"].ledger;
-    assert_eq!((ledger.generation, ledger.accepted, ledger.unknown), (1, 1, false));
+    assert_eq!(
+        (ledger.generation, ledger.accepted, ledger.unknown),
+        (1, 1, None)
+    );
 }
 
 #[test]
@@ -169,8 +200,15 @@ fn a_foreign_change_is_reported_and_answered_by_a_new_generation() {
     }
     world.at_home(minute(27), "caiso-a", |home| home.wanted = 1);
     world.run_to(minute(28));
-    assert!(world.transcript.contains("refuse foreign_change"), "{}", world.transcript);
-    assert_eq!(world.moves, vec![("caiso-a".into(), 1, 3), ("caiso-a".into(), 2, 3)]);
+    assert!(
+        world.transcript.contains("refuse foreign_change"),
+        "{}",
+        world.transcript
+    );
+    assert_eq!(
+        world.moves,
+        vec![("caiso-a".into(), 1, 3), ("caiso-a".into(), 2, 3)]
+    );
 }
 
 #[test]
@@ -183,7 +221,11 @@ fn an_outdated_observation_changes_nothing() {
     world.submit(minute(22), vec![Event::PoolObserved(old)]);
     world.run_to(minute(24));
     assert_eq!(world.moves, vec![("caiso-a".into(), 1, 3)]);
-    assert!(!world.transcript.contains("foreign"), "{}", world.transcript);
+    assert!(
+        !world.transcript.contains("foreign"),
+        "{}",
+        world.transcript
+    );
 }
 
 #[test]
@@ -193,7 +235,14 @@ fn a_restart_claims_every_pool_and_scales_nothing_twice() {
         world.carbon(m, "CAISO_NORTH", 60.0);
     }
     world.transcript.clear();
-    world.submit(minute(31), vec![Event::Started(Started { term: 2, seed: 7, version: "t".into() })]);
+    world.submit(
+        minute(31),
+        vec![Event::Started(Started {
+            term: 2,
+            seed: 7,
+            version: "t".into(),
+        })],
+    );
     world.run_to(minute(32));
     assert!(world.transcript.contains("claim caiso-a in term 2"));
     assert!(world.transcript.contains("claim spp-a in term 2"));
@@ -204,16 +253,30 @@ fn a_restart_claims_every_pool_and_scales_nothing_twice() {
 fn an_empty_journal_beside_a_running_fleet_holds_what_runs_until_the_grace_ends() {
     let mut world = World::bare();
     world.homes.entry("caiso-a".into()).or_default().wanted = 3;
-    world.submit(minute(0), vec![Event::Started(Started { term: 5, seed: 7, version: "t".into() })]);
+    world.submit(
+        minute(0),
+        vec![Event::Started(Started {
+            term: 5,
+            seed: 7,
+            version: "t".into(),
+        })],
+    );
     world.submit(
         minute(0),
         vec![
-            Event::FleetReplaced { file: file("fleet.yaml", FLEET) },
-            Event::PoliciesReplaced { files: vec![file("p.yaml", POLICY)] },
+            Event::FleetReplaced {
+                file: file("fleet.yaml", FLEET),
+            },
+            Event::PoliciesReplaced {
+                files: vec![file("p.yaml", POLICY)],
+            },
         ],
     );
     world.run_to(minute(29));
-    assert_eq!(world.homes["caiso-a"].wanted, 3, "the minimum run counts from the adoption");
+    assert_eq!(
+        world.homes["caiso-a"].wanted, 3,
+        "the minimum run counts from the adoption"
+    );
     world.run_to(minute(31));
     assert_eq!(world.homes["caiso-a"].wanted, 0);
 }
@@ -225,9 +288,27 @@ fn what_a_sink_does_not_have_is_issued_anew_in_a_new_term() {
         world.carbon(m, "CAISO_NORTH", 60.0);
     }
     world.at_home(minute(25), "caiso-a", |home| home.ready = 1);
-    world.submit(minute(26), vec![Event::Started(Started { term: 4, seed: 7, version: "t".into() })]);
-    let end = |term, sequence| StreamEnd { federation: "job".into(), term, sequence };
-    world.submit(minute(26), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end(1, 1)] }]);
+    world.submit(
+        minute(26),
+        vec![Event::Started(Started {
+            term: 4,
+            seed: 7,
+            version: "t".into(),
+        })],
+    );
+    let end = |term, sequence| StreamEnd {
+        federation: "job".into(),
+        term,
+        sequence,
+    };
+    world.submit(
+        minute(26),
+        vec![Event::SinkUp {
+            sink: "redis".into(),
+            ends: vec![end(1, 1)],
+            taken: vec![],
+        }],
+    );
     let outbox: Vec<_> = world.engine.state().federations["job"]
         .outbox
         .iter()
@@ -235,19 +316,86 @@ fn what_a_sink_does_not_have_is_issued_anew_in_a_new_term() {
         .collect();
     assert_eq!(outbox, [("1-1".to_owned(), 1, 1), ("1-2".to_owned(), 4, 2)]);
     // A stream that is ahead of this journal: the sequence goes on from there.
-    world.submit(minute(27), vec![Event::Started(Started { term: 9, seed: 7, version: "t".into() })]);
-    world.submit(minute(27), vec![Event::SinkUp { sink: "redis".into(), ends: vec![end(8, 100)] }]);
+    world.submit(
+        minute(27),
+        vec![Event::Started(Started {
+            term: 9,
+            seed: 7,
+            version: "t".into(),
+        })],
+    );
+    world.submit(
+        minute(27),
+        vec![Event::SinkUp {
+            sink: "redis".into(),
+            ends: vec![end(8, 100)],
+            taken: vec![end(4, 2)],
+        }],
+    );
     for m in (30..75).step_by(5) {
         world.carbon(m, "CAISO_NORTH", 400.0);
     }
-    let last = world.engine.state().federations["job"].outbox.back().unwrap().clone();
-    assert_eq!((last.term, last.sequence, last.kind.as_str()), (9, 102, "site.drained"));
+    let last = world.engine.state().federations["job"]
+        .outbox
+        .back()
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (last.term, last.sequence, last.kind.as_str()),
+        (9, 102, "site.drained")
+    );
+}
+
+#[test]
+fn events_of_an_empty_journal_go_behind_those_that_a_stream_already_has() {
+    // The sink was away at the start: the first events were issued in term 1, and only then it
+    // turned out that the stream ends in term 7.
+    let mut world = World::new(FLEET, &[POLICY]);
+    for m in (15..25).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    world.submit(
+        minute(26),
+        vec![Event::Started(Started {
+            term: 8,
+            seed: 7,
+            version: "t".into(),
+        })],
+    );
+    let end = StreamEnd {
+        federation: "job".into(),
+        term: 7,
+        sequence: 40,
+    };
+    world.submit(
+        minute(26),
+        vec![Event::SinkUp {
+            sink: "redis".into(),
+            ends: vec![end],
+            taken: vec![],
+        }],
+    );
+    let outbox = &world.engine.state().federations["job"].outbox;
+    let found: Vec<_> = outbox
+        .iter()
+        .map(|e| (e.id.to_string(), e.term, e.sequence))
+        .collect();
+    assert_eq!(found, [("1-1".to_owned(), 8, 41)]);
+    assert_eq!(
+        world.engine.state().federations["job"].sites["caiso"].sequence,
+        41
+    );
 }
 
 #[test]
 fn nothing_grows_while_the_clock_is_stepped() {
     let mut world = World::new(FLEET, &[POLICY]);
-    world.submit(minute(0), vec![Event::ClockStepped { difference_ms: 3_600_000 }]);
+    world.submit(
+        minute(0),
+        vec![Event::ClockStepped {
+            difference_ms: 3_600_000,
+        }],
+    );
     for m in (0..15).step_by(5) {
         world.carbon(m, "CAISO_NORTH", 60.0);
     }
@@ -262,8 +410,14 @@ fn nothing_grows_while_the_clock_is_stepped() {
 fn a_ramp_takes_one_step_at_a_time() {
     let ramped = POLICY
         .replace("pools: {energy: surplus}", "pools: {gpu: amd}")
-        .replace("min_run: 30m", "min_run: 30m\n  ramp: {up: {workers: 1, every: 2m}}");
-    let fleet = FLEET.replace("name: spp-a, site: spp, labels: {", "name: spp-a, site: spp, labels: {gpu: amd, ");
+        .replace(
+            "min_run: 30m",
+            "min_run: 30m\n  ramp: {up: {workers: 1, every: 2m}}",
+        );
+    let fleet = FLEET.replace(
+        "name: spp-a, site: spp, labels: {",
+        "name: spp-a, site: spp, labels: {gpu: amd, ",
+    );
     let mut world = World::new(&fleet, &[&ramped]);
     for m in (15..35).step_by(5) {
         world.carbon(m, "SPP_TX", 60.0);
@@ -294,7 +448,14 @@ fn the_same_groups_give_the_same_digest_from_the_start_and_from_any_snapshot() {
     }
     let groups = world.groups.clone();
     let whole = world.engine.digest();
-    for cut in [0, 1, 2, groups.len() / 3, groups.len() / 2, groups.len() - 1] {
+    for cut in [
+        0,
+        1,
+        2,
+        groups.len() / 3,
+        groups.len() / 2,
+        groups.len() - 1,
+    ] {
         let mut engine = Engine::new();
         let mut effects = sunward_core::action::Effects::default();
         for (at, events) in &groups[..cut] {
@@ -302,7 +463,11 @@ fn the_same_groups_give_the_same_digest_from_the_start_and_from_any_snapshot() {
         }
         let state = Engine::decode_snapshot(&engine.snapshot()).unwrap();
         let mut restored = Engine::restore(state);
-        assert_eq!(restored.state(), engine.state(), "a snapshot reads back as it was written");
+        assert_eq!(
+            restored.state(),
+            engine.state(),
+            "a snapshot reads back as it was written"
+        );
         std::mem::swap(&mut engine, &mut restored);
         for (at, events) in &groups[cut..] {
             engine.step(*at, events, &mut effects);
@@ -325,7 +490,10 @@ fn ticks_at_any_instants_change_no_outcome() {
             world.carbon(m, "CAISO_NORTH", if m < 30 { 60.0 } else { 300.0 });
         }
         world.run_to(minute(90));
-        let lines = world.transcript.lines().filter(|line| line.contains("scale"));
+        let lines = world
+            .transcript
+            .lines()
+            .filter(|line| line.contains("scale"));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(story(&[]), story(&[7, 61, 122, 299]));

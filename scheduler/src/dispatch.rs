@@ -63,16 +63,16 @@ impl Dispatcher {
 #[derive(Clone)]
 pub struct Actuators {
     /// For MachineDeployments.
-    pub k0smotron: Option<Arc<dyn Actuator>>,
+    pub k0smotron: Arc<dyn Actuator>,
     /// For simulated workers.
     pub memory: Arc<dyn Actuator>,
 }
 
 impl Actuators {
-    fn of(&self, pool: &Pool) -> Option<Arc<dyn Actuator>> {
+    fn of(&self, pool: &Pool) -> &Arc<dyn Actuator> {
         match pool.target {
-            Target::K0smotron { .. } => self.k0smotron.clone(),
-            Target::Memory { .. } => Some(self.memory.clone()),
+            Target::K0smotron { .. } => &self.k0smotron,
+            Target::Memory { .. } => &self.memory,
         }
     }
 }
@@ -88,7 +88,11 @@ pub async fn run(
     let (finished_tx, mut finished) = mpsc::channel::<Arc<str>>(ORDERS_MAX);
     let mut slots: BTreeMap<Arc<str>, Slot<Order>> = BTreeMap::new();
     let start = |order: Order| {
-        let call = CallUnderWay { actuators: actuators.clone(), engine: engine.clone(), order };
+        let call = CallUnderWay {
+            actuators: actuators.clone(),
+            engine: engine.clone(),
+            order,
+        };
         let finished = finished_tx.clone();
         calls.spawn(async move {
             let pool = call.order.pool.clone();
@@ -129,14 +133,22 @@ struct CallUnderWay {
 
 impl CallUnderWay {
     async fn run(self) {
-        if !self.engine.gate.lock().unwrap_or_else(PoisonError::into_inner).is_open() {
+        if !self
+            .engine
+            .gate
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_open()
+        {
             tracing::warn!(pool = %self.order.pool, "not carried out: this daemon has resigned");
             return;
         }
         let fleet = self.engine.fleet.load_full();
         let outcome = match fleet.pool(&self.order.pool) {
             Some(pool) => self.call(pool).await,
-            None => Outcome::Refused { reason: "the pool left the fleet".to_owned() },
+            None => Outcome::Refused {
+                reason: "the pool left the fleet".to_owned(),
+            },
         };
         let action = match self.order.call {
             Call::Claim { .. } => "claim",
@@ -146,31 +158,43 @@ impl CallUnderWay {
         tracing::info!(pool = %self.order.pool, action, outcome = ?outcome, "settled");
         let accepted = matches!(outcome, Outcome::Accepted(_));
         if accepted && let Call::Claim { term } = self.order.call {
-            let mut gate = self.engine.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut gate = self
+                .engine
+                .gate
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if gate.term() == term {
                 gate.wrote(&format!("pool:{}", self.order.pool).into());
             }
         }
-        let settled = Settled { pool: self.order.pool, call: self.order.call, outcome };
+        let settled = Settled {
+            pool: self.order.pool,
+            call: self.order.call,
+            outcome,
+        };
         // After the loop has stopped the outcome is unknown, as after a crash.
         let _ = self.engine.tell(Event::ActionSettled(settled)).await;
     }
 
     async fn call(&self, pool: &Arc<Pool>) -> Outcome {
-        let Some(actuator) = self.actuators.of(pool) else {
-            return Outcome::Refused { reason: "no actuator for this kind of target".to_owned() };
-        };
+        let actuator = self.actuators.of(pool);
         let command = match (&self.order.scale, self.order.call) {
-            (Some(scale), _) => Command::Scale { pool: pool.clone(), scale: scale.clone() },
-            (None, Call::Claim { term } | Call::Scale { term, .. }) => {
-                Command::Claim { pool: pool.clone(), term }
-            }
+            (Some(scale), _) => Command::Scale {
+                pool: pool.clone(),
+                scale: scale.clone(),
+            },
+            (None, Call::Claim { term } | Call::Scale { term, .. }) => Command::Claim {
+                pool: pool.clone(),
+                term,
+            },
         };
         if let (Some(arrived), Some(_)) = (self.order.arrived, &self.order.scale) {
             histogram!(names::SIGNAL_TO_ACTION).record(arrived.elapsed().as_secs_f64());
         }
-        tokio::time::timeout(CALL_DEADLINE, actuator.apply(&command)).await.unwrap_or_else(|_| {
-            Outcome::Unknown { reason: format!("no answer within {} s", CALL_DEADLINE.as_secs()) }
-        })
+        tokio::time::timeout(CALL_DEADLINE, actuator.apply(&command))
+            .await
+            .unwrap_or_else(|_| Outcome::Unknown {
+                reason: format!("no answer within {} s", CALL_DEADLINE.as_secs()),
+            })
     }
 }

@@ -111,7 +111,10 @@ impl EngineHandle {
 
     /// Remembers how far a sink has come; durable with the next group.
     pub async fn save_cursor(&self, name: String, cursor: Vec<u8>) -> Result<(), Stopped> {
-        self.messages.send(Message::SaveCursor { name, cursor }).await.map_err(|_| Stopped)
+        self.messages
+            .send(Message::SaveCursor { name, cursor })
+            .await
+            .map_err(|_| Stopped)
     }
 
     /// Looks at the engine between two groups. `look` runs on the engine loop: keep it short.

@@ -122,7 +122,9 @@ impl EngineLoop {
     }
 
     fn run(mut self, runtime: &Handle) -> Writer {
-        self.parts.fleet.store(Arc::new(self.parts.writer.engine().fleet().clone()));
+        self.parts
+            .fleet
+            .store(Arc::new(self.parts.writer.engine().fleet().clone()));
         let term = self.gate(|gate| gate.term());
         self.begin_term(term);
         loop {
@@ -158,7 +160,9 @@ impl EngineLoop {
             .writer
             .engine()
             .next_wakeup()
-            .map_or(CLOCK_EVERY, |at| self.parts.clock.until(at).min(CLOCK_EVERY));
+            .map_or(CLOCK_EVERY, |at| {
+                self.parts.clock.until(at).min(CLOCK_EVERY)
+            });
         tokio::select! {
             biased;
             Some(message) = self.parts.messages.recv() => Woken::Message(message),
@@ -169,7 +173,13 @@ impl EngineLoop {
     }
 
     fn gate<T>(&self, with: impl FnOnce(&mut LeaderGate) -> T) -> T {
-        with(&mut self.parts.gate.lock().unwrap_or_else(PoisonError::into_inner))
+        with(
+            &mut self
+                .parts
+                .gate
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     fn take(&mut self, message: Message) {
@@ -221,7 +231,10 @@ impl EngineLoop {
                     %object, term,
                     "another writer claimed what this daemon holds: nothing more is written until a restart"
                 );
-                self.parts.readiness.set("leader", Err(format!("resigned: {object} carries term {term}")));
+                self.parts.readiness.set(
+                    "leader",
+                    Err(format!("resigned: {object} carries term {term}")),
+                );
                 gauge!(names::LEADING).set(0.0);
                 // Closed for good: ingest answers 503.
                 self.parts.intake.close();
@@ -232,8 +245,15 @@ impl EngineLoop {
     /// Opens a term ahead of everything else that waits.
     fn begin_term(&mut self, term: u64) {
         self.gate(|gate| gate.raised(term));
-        let started = Started { term, seed: self.parts.seed, version: CORE_VERSION.to_owned() };
-        self.tellings.push_front(Telling { events: vec![Event::Started(started)], ticket: None });
+        let started = Started {
+            term,
+            seed: self.parts.seed,
+            version: CORE_VERSION.to_owned(),
+        };
+        self.tellings.push_front(Telling {
+            events: vec![Event::Started(started)],
+            ticket: None,
+        });
         gauge!(names::TERM).set(term as f64);
         gauge!(names::LEADING).set(1.0);
     }
@@ -252,15 +272,23 @@ impl EngineLoop {
         }
         self.clock_stepped = stepped;
         let event = if stepped {
-            let detail = format!("the wall clock is {difference_ms} ms away from engine time; nothing is scaled up");
-            tracing::error!(difference_ms, "the wall clock was stepped: nothing is scaled up until it is back");
+            let detail = format!(
+                "the wall clock is {difference_ms} ms away from engine time; nothing is scaled up"
+            );
+            tracing::error!(
+                difference_ms,
+                "the wall clock was stepped: nothing is scaled up until it is back"
+            );
             self.parts.readiness.set("clock", Err(detail));
             Event::ClockStepped { difference_ms }
         } else {
             self.parts.readiness.set("clock", Ok(()));
             Event::ClockRestored
         };
-        self.tellings.push_back(Telling { events: vec![event], ticket: None });
+        self.tellings.push_back(Telling {
+            events: vec![event],
+            ticket: None,
+        });
     }
 
     /// Fills the group with what waits: internal messages first, then readings.
@@ -283,7 +311,11 @@ impl EngineLoop {
         }
         // `told` of them are in the group; they leave the queue once the group is durable.
         self.told = told;
-        while let Some(submission) = self.held.take().or_else(|| self.parts.intake.try_recv().ok()) {
+        while let Some(submission) = self
+            .held
+            .take()
+            .or_else(|| self.parts.intake.try_recv().ok())
+        {
             if !self.group.fits(&submission.request) {
                 self.held = Some(submission);
                 break;
@@ -294,9 +326,19 @@ impl EngineLoop {
 
     /// Adds a submission without its duplicates.
     fn add(&mut self, submission: Submission) {
-        let Submission { mut request, keys, arrived, ticket } = submission;
-        let asked: Vec<_> =
-            keys.iter().map(|key| journal::DedupeKey { source: &key.source, id: &key.id }).collect();
+        let Submission {
+            mut request,
+            keys,
+            arrived,
+            ticket,
+        } = submission;
+        let asked: Vec<_> = keys
+            .iter()
+            .map(|key| journal::DedupeKey {
+                source: &key.source,
+                id: &key.id,
+            })
+            .collect();
         let Ok(seen) = self.parts.writer.journal().seen(&asked) else {
             // Unanswered: the sender is told 503 and tries again.
             return;
@@ -304,7 +346,10 @@ impl EngineLoop {
         let mut results = Vec::with_capacity(keys.len());
         let mut kept = Vec::with_capacity(keys.len());
         for (position, (key, seen)) in keys.into_iter().zip(seen).enumerate() {
-            let here = self.keys.iter().find(|other| other.source == key.source && other.id == key.id);
+            let here = self
+                .keys
+                .iter()
+                .find(|other| other.source == key.source && other.id == key.id);
             let known = seen.or(here.map(|other| other.hash));
             results.push(match known {
                 None => ItemResult::Accepted,
@@ -318,12 +363,23 @@ impl EngineLoop {
         }
         request.retain(|position| results[position] == ItemResult::Accepted);
         let first = self.group.add(request);
-        self.pending.push(Pending { ticket, results, kept, first, arrived });
+        self.pending.push(Pending {
+            ticket,
+            results,
+            kept,
+            first,
+            arrived,
+        });
     }
 
     fn tick_if_due(&mut self) {
         let now = self.parts.clock.now();
-        let due = self.parts.writer.engine().next_wakeup().is_some_and(|at| at <= now);
+        let due = self
+            .parts
+            .writer
+            .engine()
+            .next_wakeup()
+            .is_some_and(|at| at <= now);
         if due && self.group.is_empty() {
             let tick = Request::new(vec![Event::Tick]).expect("a tick fits into a group");
             self.group.add(tick);
@@ -335,10 +391,17 @@ impl EngineLoop {
         let dedupe: Vec<_> = self
             .keys
             .iter()
-            .map(|key| DedupeEntry { source: &key.source, id: &key.id, hash: key.hash })
+            .map(|key| DedupeEntry {
+                source: &key.source,
+                id: &key.id,
+                hash: key.hash,
+            })
             .collect();
         let began = Instant::now();
-        let committed = self.parts.writer.commit(at, &self.group, &dedupe, &mut self.effects);
+        let committed = self
+            .parts
+            .writer
+            .commit(at, &self.group, &dedupe, &mut self.effects);
         histogram!(names::JOURNAL_APPEND).record(began.elapsed().as_secs_f64());
         match committed {
             Ok(index) => {
@@ -352,8 +415,15 @@ impl EngineLoop {
     }
 
     fn after_step(&mut self, index: u64) {
-        if self.group.events().iter().any(|event| matches!(event, Event::FleetReplaced { .. })) {
-            self.parts.fleet.store(Arc::new(self.parts.writer.engine().fleet().clone()));
+        if self
+            .group
+            .events()
+            .iter()
+            .any(|event| matches!(event, Event::FleetReplaced { .. }))
+        {
+            self.parts
+                .fleet
+                .store(Arc::new(self.parts.writer.engine().fleet().clone()));
         }
         for telling in self.tellings.drain(..self.told) {
             if let Some(ticket) = telling.ticket {
@@ -369,7 +439,9 @@ impl EngineLoop {
         self.parts.index.send_replace(index);
         match self.parts.writer.snapshot(false) {
             Ok(_) => {}
-            Err(error) => tracing::error!(%error, "no snapshot was taken; the next start replays more"),
+            Err(error) => {
+                tracing::error!(%error, "no snapshot was taken; the next start replays more")
+            }
         }
     }
 
@@ -424,7 +496,10 @@ impl EngineLoop {
 
     fn resign(&mut self, object: &str, term: u64) {
         self.gate(|gate| gate.resign(object, term));
-        self.parts.readiness.set("leader", Err(format!("resigned: another writer appended to the {object}")));
+        self.parts.readiness.set(
+            "leader",
+            Err(format!("resigned: another writer appended to the {object}")),
+        );
         gauge!(names::LEADING).set(0.0);
         self.parts.intake.close();
     }
@@ -438,7 +513,8 @@ fn carry_out(dispatcher: &Dispatcher, effects: &Effects, arrived: Option<Instant
             std::cmp::Ordering::Equal => "same",
             std::cmp::Ordering::Greater => "up",
         };
-        counter!(names::DECISIONS, "pool" => decision.pool.to_string(), "direction" => direction).increment(1);
+        counter!(names::DECISIONS, "pool" => decision.pool.to_string(), "direction" => direction)
+            .increment(1);
         tracing::info!(
             pool = %decision.pool, target = decision.target, before = decision.before,
             rule = %decision.rule, reason = %decision.reason, index = decision.index, "decision"
@@ -447,16 +523,29 @@ fn carry_out(dispatcher: &Dispatcher, effects: &Effects, arrived: Option<Instant
     for action in &effects.actions {
         match action {
             Action::Claim { pool, term, .. } => {
-                dispatcher.place(Order { pool: pool.clone(), call: Call::Claim { term: *term }, scale: None, arrived });
+                dispatcher.place(Order {
+                    pool: pool.clone(),
+                    call: Call::Claim { term: *term },
+                    scale: None,
+                    arrived,
+                });
             }
             Action::Scale(scale) => dispatcher.place(Order {
                 pool: scale.pool.clone(),
-                call: Call::Scale { term: scale.term, generation: scale.generation },
+                call: Call::Scale {
+                    term: scale.term,
+                    generation: scale.generation,
+                },
                 scale: Some(scale.clone()),
                 arrived,
             }),
             Action::Broadcast(envelope) => log_envelope(envelope),
-            Action::Refuse { pool, reason, detail, cause } => {
+            Action::Refuse {
+                pool,
+                reason,
+                detail,
+                cause,
+            } => {
                 counter!(names::REFUSALS, "reason" => *reason).increment(1);
                 tracing::warn!(pool = pool.as_deref(), reason, detail, %cause, "refused");
             }

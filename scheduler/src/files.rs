@@ -53,7 +53,10 @@ pub struct Findings(Arc<Mutex<Vec<Diagnostic>>>);
 impl Findings {
     /// Errors and warnings of the last load.
     pub fn all(&self) -> Vec<Diagnostic> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn set(&self, found: Vec<Diagnostic>) {
@@ -65,11 +68,17 @@ impl Findings {
 pub fn load(paths: &Paths) -> Result<(Loaded, Vec<Diagnostic>), Vec<Diagnostic>> {
     let fleet = match &paths.fleet {
         Some(path) => read(path)?,
-        None => SourceFile { path: "example fleet.yaml".to_owned(), text: EXAMPLE_FLEET.to_owned() },
+        None => SourceFile {
+            path: "example fleet.yaml".to_owned(),
+            text: EXAMPLE_FLEET.to_owned(),
+        },
     };
     let policies = match &paths.policies {
         Some(folder) => read_folder(folder)?,
-        None => vec![SourceFile { path: "curtailment.yaml".to_owned(), text: SHIPPED_POLICY.to_owned() }],
+        None => vec![SourceFile {
+            path: "curtailment.yaml".to_owned(),
+            text: SHIPPED_POLICY.to_owned(),
+        }],
     };
     let loaded = Loaded { fleet, policies };
     let warnings = check_together(&loaded)?;
@@ -79,9 +88,13 @@ pub fn load(paths: &Paths) -> Result<(Loaded, Vec<Diagnostic>), Vec<Diagnostic>>
 /// Checks a fleet and policies, each and together.
 fn check_together(loaded: &Loaded) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
     let files = std::iter::once(&loaded.fleet).chain(&loaded.policies);
-    let packed: usize = files.map(|file| PackedFile::pack(file).packed_bytes()).sum();
+    let packed: usize = files
+        .map(|file| PackedFile::pack(file).packed_bytes())
+        .sum();
     if packed > PACKED_BYTES_MAX {
-        let what = format!("fleet and policies are {packed} bytes when packed; at most {PACKED_BYTES_MAX} fit");
+        let what = format!(
+            "fleet and policies are {packed} bytes when packed; at most {PACKED_BYTES_MAX} fit"
+        );
         return Err(unreadable(Path::new(&loaded.fleet.path), &what));
     }
     let fleet = Fleet::parse(&loaded.fleet);
@@ -89,12 +102,23 @@ fn check_together(loaded: &Loaded) -> Result<Vec<Diagnostic>, Vec<Diagnostic>> {
     let (fleet, policies) = match (fleet, policies) {
         (Ok(fleet), Ok(policies)) => (fleet, policies),
         (fleet, policies) => {
-            return Err([fleet.err(), policies.err()].into_iter().flatten().flatten().collect());
+            return Err([fleet.err(), policies.err()]
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect());
         }
     };
     let mut found = policies.warnings().to_vec();
     found.extend(check::policies_on_fleet(&policies, &fleet));
-    if found.iter().any(|diagnostic| diagnostic.severity == Severity::Error) { Err(found) } else { Ok(found) }
+    if found
+        .iter()
+        .any(|diagnostic| diagnostic.severity == Severity::Error)
+    {
+        Err(found)
+    } else {
+        Ok(found)
+    }
 }
 
 fn unreadable(path: &Path, what: &str) -> Vec<Diagnostic> {
@@ -107,14 +131,19 @@ fn unreadable(path: &Path, what: &str) -> Vec<Diagnostic> {
         end_line: 1,
         end_column: 1,
         message: what.to_owned(),
-        help: Some("check that the path is right and that the daemon's user may read it".to_owned()),
+        help: Some(
+            "check that the path is right and that the daemon's user may read it".to_owned(),
+        ),
     }]
 }
 
 fn read(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| unreadable(path, &format!("the file can't be read: {error}")))?;
-    Ok(SourceFile { path: path.display().to_string(), text })
+    Ok(SourceFile {
+        path: path.display().to_string(),
+        text,
+    })
 }
 
 /// Every `*.yaml` and `*.yml` of a folder but tests (`*.test.yaml`) and hidden files, by name. A
@@ -126,15 +155,23 @@ fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let yaml = [".yaml", ".yml"].iter().any(|ending| name.ends_with(ending));
+            let yaml = [".yaml", ".yml"]
+                .iter()
+                .any(|ending| name.ends_with(ending));
             yaml && !name.starts_with('.') && !name.contains(".test.") && path.is_file()
         })
         .collect();
     paths.sort();
     if paths.len() > POLICY_FILES_MAX {
-        return Err(unreadable(folder, &format!("more than {POLICY_FILES_MAX} policy files")));
+        return Err(unreadable(
+            folder,
+            &format!("more than {POLICY_FILES_MAX} policy files"),
+        ));
     }
-    let files = paths.iter().map(|path| read(path)).collect::<Result<Vec<_>, _>>()?;
+    let files = paths
+        .iter()
+        .map(|path| read(path))
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(files)
 }
 
@@ -146,7 +183,9 @@ pub async fn replace(engine: &EngineHandle, loaded: &Loaded) -> Result<(), Stopp
             let state = engine.state();
             let mut events = Vec::new();
             if state.fleet.as_ref() != Some(&new.fleet) {
-                events.push(Event::FleetReplaced { file: PackedFile::pack(&new.fleet) });
+                events.push(Event::FleetReplaced {
+                    file: PackedFile::pack(&new.fleet),
+                });
             }
             if state.policies != new.policies {
                 events.push(Event::PoliciesReplaced {
@@ -157,7 +196,11 @@ pub async fn replace(engine: &EngineHandle, loaded: &Loaded) -> Result<(), Stopp
         })
         .await?;
     for event in &events {
-        let file = if matches!(event, Event::FleetReplaced { .. }) { "fleet" } else { "policies" };
+        let file = if matches!(event, Event::FleetReplaced { .. }) {
+            "fleet"
+        } else {
+            "policies"
+        };
         counter!(names::RELOADS, "file" => file, "outcome" => "replaced").increment(1);
     }
     if events.is_empty() {
@@ -213,8 +256,15 @@ impl Loader {
         .inspect_err(|error| tracing::warn!(%error, "files are only looked at every few seconds"))
         .ok()?;
         let fleet = self.paths.fleet.as_deref().and_then(Path::parent);
-        for folder in [fleet, self.paths.policies.as_deref()].into_iter().flatten() {
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        for folder in [fleet, self.paths.policies.as_deref()]
+            .into_iter()
+            .flatten()
+        {
+            let folder = if folder.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                folder
+            };
             if let Err(error) = watcher.watch(folder, notify::RecursiveMode::NonRecursive) {
                 tracing::warn!(%error, folder = %folder.display(), "this folder is only looked at every few seconds");
             }
@@ -228,8 +278,12 @@ impl Loader {
     ) -> Result<Loaded, Vec<Diagnostic>> {
         let paths = self.paths.clone();
         let read = tokio::task::spawn_blocking(move || load(&paths)).await;
-        let read = read.unwrap_or_else(|error| Err(unreadable(Path::new("policies"), &error.to_string())));
-        let now = read.as_ref().map(|(loaded, _)| loaded.clone()).map_err(Clone::clone);
+        let read =
+            read.unwrap_or_else(|error| Err(unreadable(Path::new("policies"), &error.to_string())));
+        let now = read
+            .as_ref()
+            .map(|(loaded, _)| loaded.clone())
+            .map_err(Clone::clone);
         if last.as_ref() == Some(&now) {
             return now;
         }
@@ -254,9 +308,17 @@ impl Loader {
 
     /// A refused set leaves the daemon ready as long as a good one is in force.
     async fn refused(&self, first: Option<&Diagnostic>) -> Result<(), String> {
-        let in_force = self.engine.ask(|engine| engine.state().fleet.is_some()).await.unwrap_or(false);
+        let in_force = self
+            .engine
+            .ask(|engine| engine.state().fleet.is_some())
+            .await
+            .unwrap_or(false);
         let what = first.map_or_else(String::new, ToString::to_string);
-        if in_force { Ok(()) } else { Err(format!("no good set was ever loaded: {what}")) }
+        if in_force {
+            Ok(())
+        } else {
+            Err(format!("no good set was ever loaded: {what}"))
+        }
     }
 }
 
@@ -264,7 +326,10 @@ fn report(found: &[Diagnostic]) {
     for diagnostic in found {
         match diagnostic.severity {
             Severity::Error => {
-                tracing::error!(code = diagnostic.code, "{diagnostic}; the set in force stays");
+                tracing::error!(
+                    code = diagnostic.code,
+                    "{diagnostic}; the set in force stays"
+                );
             }
             Severity::Warning => tracing::warn!(code = diagnostic.code, "{diagnostic}"),
         }

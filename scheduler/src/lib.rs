@@ -4,8 +4,11 @@
 //! serves. See ARCHITECTURE.md for the code map.
 
 pub mod actuators;
+pub mod api;
 pub mod cli;
+pub mod client;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod demo;
 pub mod dispatch;
@@ -15,8 +18,8 @@ pub mod files;
 pub mod journal;
 pub mod metric_definitions;
 pub mod publish;
+pub mod push;
 pub mod readiness;
-pub mod writer;
-pub mod api;
 pub mod run;
 pub mod tokens;
+pub mod writer;

@@ -24,16 +24,26 @@ impl Readiness {
 
     /// Forgets a part that is no longer needed.
     pub fn forget(&self, name: &str) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(name);
     }
 
     /// Every part with its state, by name.
     pub fn parts(&self) -> BTreeMap<String, Result<(), String>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// True when nothing is wrong.
     pub fn is_ready(&self) -> bool {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).values().all(Result::is_ok)
+        self.parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .all(Result::is_ok)
     }
 }

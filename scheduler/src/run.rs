@@ -11,6 +11,7 @@ use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use sunward_core::fleet::Fleet;
 use sunward_core::protocol::leader::LeaderGate;
+use sunward_core::protocol::outbox::Cursor;
 use sunward_signal_adapters::intake::{Intake, ItemResult};
 use sunward_signal_adapters::wire::Limits;
 use sunward_signal_adapters::{AdapterConfig, Report, Surroundings};
@@ -19,9 +20,12 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::actuators::k0smotron::K0smotron;
 use crate::actuators::memory::MemoryActuator;
+use crate::api::serve::serve;
 use crate::api::{self, ApiLimits, ApiState};
 use crate::clock::Clock;
+use crate::cluster::{Clusters, HealthCallback};
 use crate::dispatch::{self, Actuators, Dispatcher};
 use crate::engine_handle::{EngineHandle, INTERNAL_MESSAGES_MAX};
 use crate::engine_loop::{EngineLoop, Parts};
@@ -112,8 +116,16 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     let (index_tx, index) = watch::channel(setup.writer.engine().state().index);
     let engine = EngineHandle::new(messages_tx, fleet.clone(), gate.clone(), index);
     let (dispatcher, orders) = Dispatcher::channel();
-    let memory = Arc::new(MemoryActuator::new(confirmed(&setup.writer), setup.clock.clone()));
+    let memory = Arc::new(MemoryActuator::new(
+        confirmed(&setup.writer),
+        setup.clock.clone(),
+    ));
 
+    let cursors = setup.sinks.into_iter().map(|sink| {
+        let cursors = saved_cursors(&setup.writer, sink.name());
+        (sink, cursors)
+    });
+    let cursors: Vec<_> = cursors.collect();
     let (stop_intake, stop_orders) = (CancellationToken::new(), CancellationToken::new());
     let (stop_sinks, stop_engine) = (CancellationToken::new(), CancellationToken::new());
     let (servers, calls, sinks) = (TaskTracker::new(), TaskTracker::new(), TaskTracker::new());
@@ -133,13 +145,29 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     };
     let thread = EngineLoop::spawn(parts, tokio::runtime::Handle::current());
 
-    let actuators = Actuators { k0smotron: None, memory: memory.clone() };
-    let orders_end = dispatch::run(orders, actuators, engine.clone(), calls.clone(), stop_orders.clone());
+    let clusters = Arc::new(Clusters::new(engine.clone(), cluster_health(&readiness)));
+    servers.spawn(follow_fleet(
+        clusters.clone(),
+        engine.clone(),
+        stop_orders.clone(),
+    ));
+    let actuators = Actuators {
+        k0smotron: Arc::new(K0smotron::new(clusters)),
+        memory: memory.clone(),
+    };
+    let orders_end = dispatch::run(
+        orders,
+        actuators,
+        engine.clone(),
+        calls.clone(),
+        stop_orders.clone(),
+    );
     servers.spawn(orders_end);
     let (observer, told) = (engine.clone(), stop_orders.clone());
     servers.spawn(async move { memory.observe(observer, told).await });
-    for sink in setup.sinks {
-        sinks.spawn(publisher(sink, &engine, &readiness, setup.seed).run(stop_sinks.clone()));
+    for (sink, cursors) in cursors {
+        let publisher = publisher(sink, &engine, &readiness, setup.seed).with_cursors(cursors);
+        sinks.spawn(publisher.run(stop_sinks.clone()));
     }
     let findings = Findings::default();
     match setup.files {
@@ -161,11 +189,14 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     for adapter in setup.adapters {
         let name = adapter.name();
         let adapter = adapter.build(surroundings.clone())?;
-        let (intake, stop) = (intake.clone(), stop_intake.clone());
+        let (intake, stop, engine) = (intake.clone(), stop_intake.clone(), engine.clone());
         servers.spawn(async move {
-            match adapter.run(intake, stop).await {
-                Ok(()) => tracing::info!(adapter = name, "the adapter has read its source to the end"),
-                Err(error) => tracing::error!(adapter = name, %error, "the adapter has stopped"),
+            // Before a fleet is in force every zone is unknown.
+            if fleet_in_force(&engine, &stop).await {
+                match adapter.run(intake, stop).await {
+                    Ok(()) => tracing::info!(adapter = name, "the adapter has read its source to the end"),
+                    Err(error) => tracing::error!(adapter = name, %error, "the adapter has stopped"),
+                }
             }
         });
     }
@@ -182,10 +213,10 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
     let mut addresses = BTreeMap::new();
     addresses.insert("http", http.local_addr()?);
     let router = api::router_with(state.clone(), api::status::routes(findings));
-    serve(&servers, http, router, &stop_intake);
+    servers.spawn(serve(http, router, stop_intake.clone()));
     if let Some(listener) = health {
         addresses.insert("metrics", listener.local_addr()?);
-        serve(&servers, listener, api::health_router(state), &stop_intake);
+        servers.spawn(serve(listener, api::health_router(state), stop_intake.clone()));
     }
     Ok(Daemon {
         engine,
@@ -207,16 +238,25 @@ impl Daemon {
     /// Stops in order: intake, calls under way, outbox, journal. Replicas stay as they are.
     pub async fn stop(self) -> anyhow::Result<()> {
         tracing::info!("stopping: no more readings are taken in");
-        self.readiness.set("stopping", Err("the daemon is stopping".to_owned()));
+        self.readiness
+            .set("stopping", Err("the daemon is stopping".to_owned()));
         self.stop_intake.cancel();
         // No order is begun any more; those under way may end.
         self.stop_orders.cancel();
         self.calls.close();
-        if tokio::time::timeout(CALLS_MAX, self.calls.wait()).await.is_err() {
-            tracing::warn!("calls are still under way; what became of them is found out at the next start");
+        if tokio::time::timeout(CALLS_MAX, self.calls.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "calls are still under way; what became of them is found out at the next start"
+            );
         }
         self.servers.close();
-        if tokio::time::timeout(REQUESTS_MAX, self.servers.wait()).await.is_err() {
+        if tokio::time::timeout(REQUESTS_MAX, self.servers.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("requests are still under way; their senders will try again");
         }
         self.stop_sinks.cancel();
@@ -227,7 +267,9 @@ impl Daemon {
         let writer = tokio::task::spawn_blocking(move || thread.join())
             .await?
             .map_err(|_| anyhow::anyhow!("the engine loop panicked"))?;
-        writer.close().context("the journal could not be closed in order; the next start replays it")
+        writer
+            .close()
+            .context("the journal could not be closed in order; the next start replays it")
     }
 }
 
@@ -237,25 +279,43 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
         .with_context(|| format!("can't listen on {address}: is another daemon running there?"))
 }
 
-fn serve(servers: &TaskTracker, listener: TcpListener, router: axum::Router, stop: &CancellationToken) {
-    let stop = stop.clone();
-    servers.spawn(async move {
-        let served = axum::serve(listener, router)
-            .with_graceful_shutdown(async move { stop.cancelled().await })
-            .await;
-        if let Err(error) = served {
-            tracing::error!(%error, "the HTTP server has stopped");
-        }
-    });
-}
-
 /// What simulated pools are after a start: the ledger's last confirmed replicas.
 fn confirmed(writer: &Writer) -> BTreeMap<Arc<str>, u32> {
     let pools = writer.engine().state().pools.iter();
-    pools.filter_map(|(name, pool)| Some((name.clone(), pool.ledger.confirmed?.wanted))).collect()
+    pools
+        .filter_map(|(name, pool)| Some((name.clone(), pool.ledger.confirmed?.wanted)))
+        .collect()
 }
 
-fn publisher(sink: Arc<dyn EventSink>, engine: &EngineHandle, readiness: &Readiness, seed: u64) -> Publisher {
+fn cluster_health(readiness: &Readiness) -> HealthCallback {
+    let readiness = readiness.clone();
+    Arc::new(move |cluster, state| readiness.set(&format!("cluster:{cluster}"), state))
+}
+
+/// Connects to the clusters of each new fleet once the engine has stepped it.
+async fn follow_fleet(clusters: Arc<Clusters>, engine: EngineHandle, shutdown: CancellationToken) {
+    let mut index = engine.index.clone();
+    let mut known = engine.fleet.load_full();
+    clusters.reconfigure(&known);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            changed = index.changed() => if changed.is_err() { return },
+        }
+        let fleet = engine.fleet.load_full();
+        if !Arc::ptr_eq(&fleet, &known) {
+            clusters.reconfigure(&fleet);
+            known = fleet;
+        }
+    }
+}
+
+fn publisher(
+    sink: Arc<dyn EventSink>,
+    engine: &EngineHandle,
+    readiness: &Readiness,
+    seed: u64,
+) -> Publisher {
     let (cursors, terms) = (engine.clone(), engine.clone());
     let runtime = tokio::runtime::Handle::current();
     let readiness = readiness.clone();
@@ -264,7 +324,7 @@ fn publisher(sink: Arc<dyn EventSink>, engine: &EngineHandle, readiness: &Readin
     let hooks = Hooks {
         save_cursor: Arc::new(move |federation, cursor| {
             let cursors = cursors.clone();
-            let key = format!("{name}/{federation}");
+            let key = cursor_key(name, federation);
             let bytes = rmp_serde::to_vec_named(&cursor).expect("a cursor is two integers");
             spawner.spawn(async move { cursors.save_cursor(key, bytes).await });
         }),
@@ -279,6 +339,37 @@ fn publisher(sink: Arc<dyn EventSink>, engine: &EngineHandle, readiness: &Readin
         }),
     };
     Publisher::new(sink, engine.clone(), hooks, seed)
+}
+
+/// Waits for the first fleet; false when the daemon stops before.
+async fn fleet_in_force(engine: &EngineHandle, stop: &CancellationToken) -> bool {
+    let mut index = engine.index.clone();
+    while engine.fleet.load().pools().is_empty() {
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            changed = index.changed() => if changed.is_err() { return false },
+        }
+    }
+    true
+}
+
+/// The key of a cursor beside the journal.
+fn cursor_key(sink: &str, federation: &str) -> String {
+    format!("{sink}/{federation}")
+}
+
+/// How far a sink had come when its cursors were last saved; one that is lost or unreadable only
+/// means that something is published again, under the same id.
+fn saved_cursors(writer: &Writer, sink: &str) -> BTreeMap<Arc<str>, Cursor> {
+    let federations = writer.engine().state().federations.keys();
+    let saved = federations.filter_map(|federation| {
+        let bytes = writer
+            .journal()
+            .cursor(&cursor_key(sink, federation))
+            .ok()??;
+        Some((federation.clone(), rmp_serde::from_slice(&bytes).ok()?))
+    });
+    saved.collect()
 }
 
 fn surroundings(engine: &EngineHandle, clock: &Clock, limits: Limits) -> Surroundings {
@@ -311,7 +402,12 @@ fn word(result: ItemResult) -> &'static str {
 }
 
 /// Renders `/metrics`, after reading from the engine what is a state and not an occurrence.
-fn refreshing(handle: PrometheusHandle, engine: &EngineHandle, intake: &Intake, clock: Clock) -> api::RenderMetrics {
+fn refreshing(
+    handle: PrometheusHandle,
+    engine: &EngineHandle,
+    intake: &Intake,
+    clock: Clock,
+) -> api::RenderMetrics {
     let (engine, intake) = (engine.clone(), intake.clone());
     api::render_metrics(handle, move || {
         let (engine, intake, clock) = (engine.clone(), intake.clone(), clock.clone());
@@ -329,22 +425,24 @@ fn refresh(engine: &sunward_core::engine::Engine, now: sunward_core::time::Times
     let state = engine.state();
     gauge!(names::JOURNAL_INDEX).set(state.index as f64);
     for stream in state.board.streams() {
-        let Some(received_at) = stream.received_at else { continue };
+        let Some(received_at) = stream.received_at else {
+            continue;
+        };
         let age = (now - received_at).as_millis() as f64 / 1_000.0;
         gauge!(names::BOARD_AGE, "stream" => stream.key.to_string()).set(age);
     }
     let fleet: &Fleet = engine.fleet();
     for pool in fleet.pools() {
-        let Some(ledger) = state.pools.get(&pool.name).map(|pool| &pool.ledger) else { continue };
-        let labels = [("pool", pool.name.to_string()), ("site", pool.site.to_string())];
+        let Some(ledger) = state.pools.get(&pool.name).map(|pool| &pool.ledger) else {
+            continue;
+        };
+        let labels = [
+            ("pool", pool.name.to_string()),
+            ("site", pool.site.to_string()),
+        ];
         gauge!(names::POOL_DESIRED, &labels).set(f64::from(ledger.desired.unwrap_or(0)));
         let ready = ledger.confirmed.map_or(0, |known| known.ready);
         gauge!(names::POOL_READY, &labels).set(f64::from(ready));
-    }
-    for cluster in fleet.clusters() {
-        let up = !state.unreachable.contains_key(&cluster.name);
-        gauge!(names::DEPENDENCY_UP, "kind" => "cluster", "name" => cluster.name.to_string())
-            .set(f64::from(u8::from(up)));
     }
 }
 
@@ -356,8 +454,13 @@ pub async fn highest_term(sinks: &[Arc<dyn EventSink>], federations: &[Arc<str>]
         let ends = tokio::time::timeout(Duration::from_secs(2), sink.ends(federations)).await;
         match ends {
             Ok(Ok(ends)) => highest = ends.iter().map(|end| end.term).fold(highest, u64::max),
-            Ok(Err(error)) => tracing::warn!(sink = sink.name(), %error, "its terms are read later"),
-            Err(_) => tracing::warn!(sink = sink.name(), "no answer within 2 s; its terms are read later"),
+            Ok(Err(error)) => {
+                tracing::warn!(sink = sink.name(), %error, "its terms are read later")
+            }
+            Err(_) => tracing::warn!(
+                sink = sink.name(),
+                "no answer within 2 s; its terms are read later"
+            ),
         }
     }
     highest
@@ -365,7 +468,8 @@ pub async fn highest_term(sinks: &[Arc<dyn EventSink>], federations: &[Arc<str>]
 
 /// Tokens from a file, which need not exist yet.
 pub fn open_tokens(path: &std::path::Path) -> anyhow::Result<Tokens> {
-    Tokens::open(path, Instant::now()).with_context(|| format!("the tokens in {} can't be used", path.display()))
+    Tokens::open(path, Instant::now())
+        .with_context(|| format!("the tokens in {} can't be used", path.display()))
 }
 
 /// The leader gate's state in words, for status.

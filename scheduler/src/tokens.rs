@@ -78,7 +78,8 @@ pub struct Grant {
 
 impl Grant {
     fn covers(&self, stream: &StreamKey, fleet: &Fleet) -> bool {
-        let listed = |list: &[String], name: &str| list.iter().any(|have| have == EVERY || have == name);
+        let listed =
+            |list: &[String], name: &str| list.iter().any(|have| have == EVERY || have == name);
         if !(self.source == EVERY || self.source == *stream.source)
             || !listed(&self.kinds, stream.kind.as_str())
         {
@@ -88,7 +89,9 @@ impl Grant {
             Scope::Site(site) => listed(&self.sites, site),
             Scope::Zone { scheme, code } => self.sites.iter().any(|site| {
                 site == EVERY
-                    || fleet.site(site).is_some_and(|site| site.zones.get(scheme) == Some(code))
+                    || fleet
+                        .site(site)
+                        .is_some_and(|site| site.zones.get(scheme) == Some(code))
             }),
         }
     }
@@ -109,26 +112,39 @@ impl FromStr for Grant {
                 return Err(format!("`{key}` is not a key of a grant: {FORM}"));
             }
             if parts.insert(key, value).is_some() {
-                return Err(format!("`{key}` stands there twice: join its values with `+`"));
+                return Err(format!(
+                    "`{key}` stands there twice: join its values with `+`"
+                ));
             }
         }
         let list = |key: &str| -> Result<Vec<String>, String> {
-            let value = *parts.get(key).ok_or_else(|| format!("`{key}` is missing: {FORM}"))?;
+            let value = *parts
+                .get(key)
+                .ok_or_else(|| format!("`{key}` is missing: {FORM}"))?;
             if value.is_empty() || value.split('+').any(str::is_empty) {
                 return Err(format!("`{key}` has an empty name: {FORM}"));
             }
             Ok(value.split('+').map(str::to_owned).collect())
         };
         let kinds = list("kinds")?;
-        if let Some(unknown) = kinds.iter().find(|kind| *kind != EVERY && Kind::parse(kind).is_none()) {
+        if let Some(unknown) = kinds
+            .iter()
+            .find(|kind| *kind != EVERY && Kind::parse(kind).is_none())
+        {
             let known = Kind::ALL.map(Kind::as_str).join(", ");
-            return Err(format!("`{unknown}` is not a kind of signal: use * or some of {known}"));
+            return Err(format!(
+                "`{unknown}` is not a kind of signal: use * or some of {known}"
+            ));
         }
         let source = parts.get("source").copied().unwrap_or_default();
         if source.is_empty() {
             return Err(format!("`source` is missing: {FORM}"));
         }
-        Ok(Grant { source: source.to_owned(), sites: list("sites")?, kinds })
+        Ok(Grant {
+            source: source.to_owned(),
+            sites: list("sites")?,
+            kinds,
+        })
     }
 }
 
@@ -193,16 +209,22 @@ pub enum TokensError {
     #[error("there is already a partner `{0}`: choose another name")]
     Taken(String),
     /// Not a name.
-    #[error("`{0}` is not a name for a partner: use 1 to 63 characters: a-z, 0-9 and `-`, beginning and ending with a letter or digit")]
+    #[error(
+        "`{0}` is not a name for a partner: use 1 to 63 characters: a-z, 0-9 and `-`, beginning and ending with a letter or digit"
+    )]
     Name(String),
     /// No room.
     #[error("there are {PARTNERS_MAX} partners, which is the most: remove one")]
     Full,
     /// Nothing would be allowed.
-    #[error("partner `{0}` would be allowed nothing: give --grant (for pushing) or --operator (for asking and steering)")]
+    #[error(
+        "partner `{0}` would be allowed nothing: give --grant (for pushing) or --operator (for asking and steering)"
+    )]
     Powerless(String),
     /// Too many grants.
-    #[error("partner `{0}` has more than {GRANTS_MAX} grants: use `*` or list several sites in one grant")]
+    #[error(
+        "partner `{0}` has more than {GRANTS_MAX} grants: use `*` or list several sites in one grant"
+    )]
     Grants(String),
     /// The system gave no random bits.
     #[error("the operating system gave no random bits for a token; try again")]
@@ -226,21 +248,33 @@ struct Partners {
 
 impl Partners {
     fn new(path: &Path, partners: Vec<Partner>) -> Result<Partners, TokensError> {
-        let invalid = |problem: String| TokensError::Invalid { path: path.to_owned(), problem };
+        let invalid = |problem: String| TokensError::Invalid {
+            path: path.to_owned(),
+            problem,
+        };
         if partners.len() > PARTNERS_MAX {
-            return Err(invalid(format!("{} partners; at most {PARTNERS_MAX} are allowed", partners.len())));
+            return Err(invalid(format!(
+                "{} partners; at most {PARTNERS_MAX} are allowed",
+                partners.len()
+            )));
         }
         let mut by_hash = BTreeMap::new();
         let mut names = BTreeSet::new();
         for partner in partners {
             if !is_name(&partner.name) || !names.insert(partner.name.clone()) {
-                return Err(invalid(format!("partner `{}` is named twice, or not by a name", partner.name)));
+                return Err(invalid(format!(
+                    "partner `{}` is named twice, or not by a name",
+                    partner.name
+                )));
             }
             if partner.grants.len() > GRANTS_MAX {
                 return Err(TokensError::Grants(partner.name));
             }
             let hash = unhex(&partner.sha256).ok_or_else(|| {
-                invalid(format!("`sha256` of partner `{}` is not 64 hexadecimal digits", partner.name))
+                invalid(format!(
+                    "`sha256` of partner `{}` is not 64 hexadecimal digits",
+                    partner.name
+                ))
             })?;
             if by_hash.insert(hash, Arc::new(partner)).is_some() {
                 return Err(invalid("two partners have the same token".into()));
@@ -274,15 +308,31 @@ impl Tokens {
     pub fn open(path: &Path, now: Instant) -> Result<Tokens, TokensError> {
         let mark = mark(path)?;
         let partners = Partners::new(path, read(path)?)?;
-        let loaded = Loaded { partners, mark, looked: now, problem: None };
-        Ok(Tokens { path: Some(path.to_owned()), loaded: Mutex::new(loaded) })
+        let loaded = Loaded {
+            partners,
+            mark,
+            looked: now,
+            problem: None,
+        };
+        Ok(Tokens {
+            path: Some(path.to_owned()),
+            loaded: Mutex::new(loaded),
+        })
     }
 
     /// Tokens that no file holds: for the demonstration and for tests.
     pub fn fixed(partners: Vec<Partner>, now: Instant) -> Result<Tokens, TokensError> {
         let partners = Partners::new(Path::new("(none)"), partners)?;
-        let loaded = Loaded { partners, mark: None, looked: now, problem: None };
-        Ok(Tokens { path: None, loaded: Mutex::new(loaded) })
+        let loaded = Loaded {
+            partners,
+            mark: None,
+            looked: now,
+            problem: None,
+        };
+        Ok(Tokens {
+            path: None,
+            loaded: Mutex::new(loaded),
+        })
     }
 
     /// The partner that a token belongs to.
@@ -302,7 +352,11 @@ impl Tokens {
 
     /// Why the file on disk is not the one in force, for readiness.
     pub fn problem(&self) -> Option<String> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).problem.clone()
+        self.loaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .problem
+            .clone()
     }
 
     fn reload(&self, loaded: &mut Loaded) {
@@ -324,7 +378,10 @@ impl Tokens {
             Err(error) => {
                 let problem = error.to_string();
                 if loaded.problem.as_ref() != Some(&problem) {
-                    tracing::error!(error = problem, "the tokens file can't be used; the last good one stays in force");
+                    tracing::error!(
+                        error = problem,
+                        "the tokens file can't be used; the last good one stays in force"
+                    );
                 }
                 loaded.problem = Some(problem);
             }
@@ -349,7 +406,9 @@ pub fn issue(
         return Err(TokensError::Grants(name.to_owned()));
     }
     let mut bits = [0_u8; 32];
-    ring::rand::SystemRandom::new().fill(&mut bits).map_err(|_| TokensError::Random)?;
+    ring::rand::SystemRandom::new()
+        .fill(&mut bits)
+        .map_err(|_| TokensError::Random)?;
     let secret = Secret(format!("sw_{name}_{}", hex(&bits)));
     let partner = Partner {
         name: name.to_owned(),
@@ -364,8 +423,15 @@ pub fn issue(
 /// Adds a partner to the file, which is made where it is absent: mode 0600, replaced by a rename,
 /// and locked against another `partner add` meanwhile.
 pub fn add(path: &Path, partner: Partner) -> Result<(), TokensError> {
-    let fail = |source| TokensError::File { path: path.to_owned(), what: "written", source };
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    let fail = |source| TokensError::File {
+        path: path.to_owned(),
+        what: "written",
+        source,
+    };
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         fs::create_dir_all(folder).map_err(fail)?;
     }
     let lock = private(&beside(path, ".lock"), false).map_err(fail)?;
@@ -384,11 +450,21 @@ pub fn add(path: &Path, partner: Partner) -> Result<(), TokensError> {
 
 /// The partners of a file, in its order; none where it is absent.
 pub fn read(path: &Path) -> Result<Vec<Partner>, TokensError> {
-    let fail = |source| TokensError::File { path: path.to_owned(), what: "read", source };
-    let invalid = |problem| TokensError::Invalid { path: path.to_owned(), problem };
+    let fail = |source| TokensError::File {
+        path: path.to_owned(),
+        what: "read",
+        source,
+    };
+    let invalid = |problem| TokensError::Invalid {
+        path: path.to_owned(),
+        problem,
+    };
     let text = match fs::metadata(path) {
         Ok(found) if found.len() > TOKENS_TEXT_MAX => {
-            return Err(invalid(format!("it has {} bytes; at most {TOKENS_TEXT_MAX} are allowed", found.len())));
+            return Err(invalid(format!(
+                "it has {} bytes; at most {TOKENS_TEXT_MAX} are allowed",
+                found.len()
+            )));
         }
         Ok(_) => fs::read_to_string(path).map_err(fail)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -406,7 +482,11 @@ pub fn read(path: &Path) -> Result<Vec<Partner>, TokensError> {
 }
 
 fn replace(path: &Path, partners: Vec<Partner>) -> io::Result<()> {
-    let doc = FileDoc { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), partners };
+    let doc = FileDoc {
+        api_version: API_VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        partners,
+    };
     // JSON is YAML too, and this way the file needs no second library to be written.
     let text = serde_json::to_vec_pretty(&doc).map_err(io::Error::other)?;
     let next = beside(path, ".next");
@@ -416,7 +496,9 @@ fn replace(path: &Path, partners: Vec<Partner>) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&next, path)?;
     // The rename is durable once its folder is.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
@@ -442,27 +524,39 @@ fn mark(path: &Path) -> Result<Mark, TokensError> {
             let inode = std::os::unix::fs::MetadataExt::ino(&found);
             #[cfg(not(unix))]
             let inode = 0;
-            Ok(Some((found.modified().unwrap_or(SystemTime::UNIX_EPOCH), found.len(), inode)))
+            Ok(Some((
+                found.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                found.len(),
+                inode,
+            )))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(TokensError::File { path: path.to_owned(), what: "read", source }),
+        Err(source) => Err(TokensError::File {
+            path: path.to_owned(),
+            what: "read",
+            source,
+        }),
     }
 }
 
 /// A name as Kubernetes takes it for a label (RFC 1123): it becomes part of tokens, logs and labels.
 fn is_name(text: &str) -> bool {
     (1..=63).contains(&text.len())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !text.starts_with('-')
         && !text.ends_with('-')
 }
 
 fn hex(bytes: &[u8]) -> String {
     use fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String does not fail");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a String does not fail");
+            text
+        })
 }
 
 fn unhex(text: &str) -> Option<[u8; 32]> {

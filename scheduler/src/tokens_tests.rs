@@ -19,21 +19,39 @@ fn fleet() -> Fleet {
 }
 
 fn stream(source: &str, kind: Kind, scope: Scope) -> StreamKey {
-    StreamKey { source: source.into(), kind, scope, basis: None }
+    StreamKey {
+        source: source.into(),
+        kind,
+        scope,
+        basis: None,
+    }
 }
 
 fn zone(scheme: &str, code: &str) -> Scope {
-    Scope::Zone { scheme: scheme.into(), code: code.into() }
+    Scope::Zone {
+        scheme: scheme.into(),
+        code: code.into(),
+    }
 }
 
 #[test]
 fn a_token_is_found_by_its_hash_and_nothing_else_is() {
-    let (partner, secret) = issue("acme", vec![grant("source=a,sites=*,kinds=*")], false, at()).unwrap();
+    let (partner, secret) =
+        issue("acme", vec![grant("source=a,sites=*,kinds=*")], false, at()).unwrap();
     assert!(secret.reveal().starts_with("sw_acme_"));
     assert_eq!(secret.reveal().len(), "sw_acme_".len() + 64);
     let tokens = Tokens::fixed(vec![partner], Instant::now()).unwrap();
-    assert_eq!(tokens.lookup(secret.reveal(), Instant::now()).unwrap().name, "acme");
-    for other in ["", "sw_acme_", "acme", &secret.reveal()[1..], &"x".repeat(10_000)] {
+    assert_eq!(
+        tokens.lookup(secret.reveal(), Instant::now()).unwrap().name,
+        "acme"
+    );
+    for other in [
+        "",
+        "sw_acme_",
+        "acme",
+        &secret.reveal()[1..],
+        &"x".repeat(10_000),
+    ] {
         assert!(tokens.lookup(other, Instant::now()).is_none());
     }
     let (_, second) = issue("acme", vec![grant("source=a,sites=*,kinds=*")], false, at()).unwrap();
@@ -46,7 +64,10 @@ fn nothing_that_is_printed_for_debugging_shows_a_secret_or_its_hash() {
     let tokens = Tokens::fixed(vec![partner.clone()], Instant::now()).unwrap();
     let shown = format!("{secret:?} {partner:?}");
     let digits = secret.reveal().rsplit('_').next().unwrap();
-    assert!(!shown.contains(digits) && !shown.contains(&partner.sha256), "{shown}");
+    assert!(
+        !shown.contains(digits) && !shown.contains(&partner.sha256),
+        "{shown}"
+    );
     assert!(!format!("{tokens:?}").contains(digits));
 }
 
@@ -56,7 +77,8 @@ fn the_file_is_private_keeps_no_secret_and_is_seen_at_once() {
     let path = folder.path().join("data/tokens.yaml");
     let now = Instant::now();
     let tokens = Tokens::open(&path, now).unwrap();
-    let (partner, secret) = issue("acme", vec![grant("source=a,sites=*,kinds=*")], false, at()).unwrap();
+    let (partner, secret) =
+        issue("acme", vec![grant("source=a,sites=*,kinds=*")], false, at()).unwrap();
     assert!(tokens.lookup(secret.reveal(), now).is_none());
     add(&path, partner).unwrap();
     assert_eq!(tokens.lookup(secret.reveal(), now).unwrap().name, "acme");
@@ -65,7 +87,10 @@ fn the_file_is_private_keeps_no_secret_and_is_seen_at_once() {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
     let (second, second_secret) = issue("ops", Vec::new(), true, at()).unwrap();
     add(&path, second).unwrap();
@@ -89,7 +114,10 @@ fn a_broken_file_does_not_replace_a_good_one_and_an_absent_one_grants_nothing() 
     assert!(tokens.problem().unwrap().contains("tokens.yaml"));
     assert!(Tokens::open(&path, now).is_err());
     fs::remove_file(&path).unwrap();
-    assert!(tokens.lookup(secret.reveal(), later).is_some(), "not looked at again within a second");
+    assert!(
+        tokens.lookup(secret.reveal(), later).is_some(),
+        "not looked at again within a second"
+    );
     assert!(tokens.lookup(secret.reveal(), later + LOOK_EVERY).is_none());
     assert_eq!(tokens.problem(), None);
 }
@@ -105,8 +133,16 @@ fn yaml_by_hand_is_read_too() {
         partner.sha256
     );
     fs::write(&path, &yaml).unwrap();
-    assert_eq!(read(&path).unwrap()[0].grants, [grant("source=a,sites=caiso,kinds=*")]);
-    for (from, to) in [("sha256: ", "sha256: x"), ("name: acme", "name: Acme"), ("operator", "admin"), ("Partners", "Fleet")] {
+    assert_eq!(
+        read(&path).unwrap()[0].grants,
+        [grant("source=a,sites=caiso,kinds=*")]
+    );
+    for (from, to) in [
+        ("sha256: ", "sha256: x"),
+        ("name: acme", "name: Acme"),
+        ("operator", "admin"),
+        ("Partners", "Fleet"),
+    ] {
         fs::write(&path, yaml.replace(from, to)).unwrap();
         let found = read(&path).and_then(|partners| Partners::new(&path, partners));
         assert!(matches!(found, Err(TokensError::Invalid { .. })), "{to}");
@@ -127,26 +163,64 @@ fn a_grant_covers_its_source_kinds_and_sites_with_their_zones() {
     )
     .unwrap();
     let may = |source, kind, scope| partner.may_push(&stream(source, kind, scope), &fleet);
-    assert!(may("watttime", Kind::CarbonIntensity, zone("wt", "CAISO_NORTH")));
-    assert!(may("watttime", Kind::EnergyPrice, Scope::Site("caiso".into())));
+    assert!(may(
+        "watttime",
+        Kind::CarbonIntensity,
+        zone("wt", "CAISO_NORTH")
+    ));
+    assert!(may(
+        "watttime",
+        Kind::EnergyPrice,
+        Scope::Site("caiso".into())
+    ));
     assert!(may("meter", Kind::SurplusPower, zone("em", "DE")));
-    assert!(may("meter", Kind::SurplusPower, Scope::Site("anywhere".into())));
+    assert!(may(
+        "meter",
+        Kind::SurplusPower,
+        Scope::Site("anywhere".into())
+    ));
     assert!(!may("watttime", Kind::CarbonIntensity, zone("em", "DE")));
-    assert!(!may("watttime", Kind::CarbonIntensity, zone("em", "CAISO_NORTH")));
-    assert!(!may("watttime", Kind::SurplusPower, Scope::Site("caiso".into())));
-    assert!(!may("meter", Kind::CarbonIntensity, Scope::Site("caiso".into())));
-    assert!(!may("other", Kind::CarbonIntensity, zone("wt", "CAISO_NORTH")));
+    assert!(!may(
+        "watttime",
+        Kind::CarbonIntensity,
+        zone("em", "CAISO_NORTH")
+    ));
+    assert!(!may(
+        "watttime",
+        Kind::SurplusPower,
+        Scope::Site("caiso".into())
+    ));
+    assert!(!may(
+        "meter",
+        Kind::CarbonIntensity,
+        Scope::Site("caiso".into())
+    ));
+    assert!(!may(
+        "other",
+        Kind::CarbonIntensity,
+        zone("wt", "CAISO_NORTH")
+    ));
 }
 
 #[test]
 fn grants_are_read_or_refused_with_the_remedy() {
     assert_eq!(
         grant("kinds=index,source=*,sites=a+b"),
-        Grant { source: "*".into(), sites: vec!["a".into(), "b".into()], kinds: vec!["index".into()] }
+        Grant {
+            source: "*".into(),
+            sites: vec!["a".into(), "b".into()],
+            kinds: vec!["index".into()]
+        }
     );
     for text in [
-        "", "source=a", "source=a,sites=b", "source=,sites=b,kinds=*", "source=a,sites=b,kinds=carbon",
-        "source=a,sites=b+,kinds=*", "source=a,sites=b,kinds=*,zones=c", "source=a,source=b,sites=b,kinds=*",
+        "",
+        "source=a",
+        "source=a,sites=b",
+        "source=,sites=b,kinds=*",
+        "source=a,sites=b,kinds=carbon",
+        "source=a,sites=b+,kinds=*",
+        "source=a,sites=b,kinds=*,zones=c",
+        "source=a,source=b,sites=b,kinds=*",
         "source=a,sites,kinds=*",
     ] {
         assert!(text.parse::<Grant>().unwrap_err().len() > 20, "{text}");
@@ -156,9 +230,21 @@ fn grants_are_read_or_refused_with_the_remedy() {
 #[test]
 fn names_and_powers_are_checked() {
     for name in ["", "Acme", "a_b", "-a", "a-", &"a".repeat(64)] {
-        assert!(matches!(issue(name, Vec::new(), true, at()), Err(TokensError::Name(_))), "{name}");
+        assert!(
+            matches!(
+                issue(name, Vec::new(), true, at()),
+                Err(TokensError::Name(_))
+            ),
+            "{name}"
+        );
     }
-    assert!(matches!(issue("a", Vec::new(), false, at()), Err(TokensError::Powerless(_))));
+    assert!(matches!(
+        issue("a", Vec::new(), false, at()),
+        Err(TokensError::Powerless(_))
+    ));
     let many = vec![grant("source=a,sites=*,kinds=*"); GRANTS_MAX + 1];
-    assert!(matches!(issue("a", many, false, at()), Err(TokensError::Grants(_))));
+    assert!(matches!(
+        issue("a", many, false, at()),
+        Err(TokensError::Grants(_))
+    ));
 }

@@ -4,8 +4,9 @@
 //! the engine loop gives stamps and carries out effects.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use sunward_core::action::{Decision, Effects};
+use sunward_core::action::{Action, Decision, Effects};
 use sunward_core::engine::Engine;
 use sunward_core::protocol::group::{Group, RecordError, decode_record};
 use sunward_core::time::{Span, Timestamp};
@@ -59,7 +60,12 @@ impl Writer {
     /// Recovers the engine: the newest snapshot, then every record after it.
     pub fn recover(journal: Box<dyn Journal>) -> Result<Writer, Error> {
         let (engine, snapshot_at) = restore_snapshot(journal.as_ref())?;
-        let mut writer = Writer { engine, journal, decisions: Vec::new(), snapshot_at };
+        let mut writer = Writer {
+            engine,
+            journal,
+            decisions: Vec::new(),
+            snapshot_at,
+        };
         // What the records asked for was done before, or is asked for anew after `started`.
         writer.catch_up(&mut |_, _| ())?;
         Ok(writer)
@@ -90,8 +96,11 @@ impl Writer {
                 return Ok(());
             }
             for record in records {
-                let (at, events) = decode_record(&record.bytes)
-                    .map_err(|source| Error::Record { index: record.index, source })?;
+                let (at, events) =
+                    decode_record(&record.bytes).map_err(|source| Error::Record {
+                        index: record.index,
+                        source,
+                    })?;
                 self.engine.step(at, &events, &mut effects);
                 self.keep_decisions(&effects.decisions);
                 then(&self.engine, &effects);
@@ -113,8 +122,12 @@ impl Writer {
         effects: &mut Effects,
     ) -> Result<u64, journal::Error> {
         let record = group.record(at);
-        let entry =
-            Append { at_ms: at.as_millis(), record: &record, dedupe, decisions: &self.decisions };
+        let entry = Append {
+            at_ms: at.as_millis(),
+            record: &record,
+            dedupe,
+            decisions: &self.decisions,
+        };
         let index = self.journal.append(self.engine.state().index, &entry)?;
         self.decisions.clear();
         self.engine.step(at, group.events(), effects);
@@ -135,7 +148,8 @@ impl Writer {
                 // Only a recovery gathers more than one group's: the oldest were stored before.
                 self.decisions.remove(0);
             }
-            let bytes = rmp_serde::to_vec_named(decision).expect("a decision holds only encodable types");
+            let bytes =
+                rmp_serde::to_vec_named(decision).expect("a decision holds only encodable types");
             self.decisions.push(DecisionRecord {
                 pool: decision.pool.to_string(),
                 at_ms: decision.at.as_millis(),
@@ -184,9 +198,13 @@ impl Writer {
 }
 
 fn restore_snapshot(journal: &dyn Journal) -> Result<(Engine, u64), Error> {
-    let Some(snapshot) = journal.latest_snapshot()? else { return Ok((Engine::new(), 0)) };
-    let state = Engine::decode_snapshot(&snapshot.bytes)
-        .map_err(|source| Error::Snapshot { index: snapshot.index, source })?;
+    let Some(snapshot) = journal.latest_snapshot()? else {
+        return Ok((Engine::new(), 0));
+    };
+    let state = Engine::decode_snapshot(&snapshot.bytes).map_err(|source| Error::Snapshot {
+        index: snapshot.index,
+        source,
+    })?;
     Ok((Engine::restore(state), snapshot.index))
 }
 
@@ -198,6 +216,23 @@ pub struct Replay {
     pub engine: Engine,
     /// Every decision on the way.
     pub decisions: Vec<Decision>,
+    /// Every scale write that was asked for on the way, retries included.
+    pub scales: Vec<ReplayedScale>,
+}
+
+/// A scale write as the core asked for it; writes of one generation say the same replicas.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ReplayedScale {
+    /// The journal index that led to it.
+    pub index: u64,
+    /// The pool.
+    pub pool: Arc<str>,
+    /// The writing term.
+    pub term: u64,
+    /// The ledger's generation: one generation moves the replicas at most once.
+    pub generation: u64,
+    /// Workers that should remain.
+    pub replicas: u32,
 }
 
 /// Runs the history of `journal` through the core, up to `to` (inclusive) where given.
@@ -209,7 +244,7 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
     if journal.first_index() > 1 {
         engine = restore_snapshot(journal)?.0;
     }
-    let mut decisions = Vec::new();
+    let (mut decisions, mut scales) = (Vec::new(), Vec::new());
     let mut effects = Effects::default();
     while engine.state().index < last {
         let next = engine.state().index + 1;
@@ -217,14 +252,31 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
         if records.is_empty() {
             break;
         }
-        for record in records.into_iter().take_while(|record| record.index <= last) {
-            let (at, events) = decode_record(&record.bytes)
-                .map_err(|source| Error::Record { index: record.index, source })?;
+        for record in records
+            .into_iter()
+            .take_while(|record| record.index <= last)
+        {
+            let (at, events) = decode_record(&record.bytes).map_err(|source| Error::Record {
+                index: record.index,
+                source,
+            })?;
             engine.step(at, &events, &mut effects);
             decisions.append(&mut effects.decisions);
+            scales.extend(effects.actions.iter().filter_map(|action| replayed_scale(record.index, action)));
         }
     }
-    Ok(Replay { index: engine.state().index, engine, decisions })
+    Ok(Replay { index: engine.state().index, engine, decisions, scales })
+}
+
+fn replayed_scale(index: u64, action: &Action) -> Option<ReplayedScale> {
+    let Action::Scale(scale) = action else { return None };
+    Some(ReplayedScale {
+        index,
+        pool: scale.pool.clone(),
+        term: scale.term,
+        generation: scale.generation,
+        replicas: scale.replicas,
+    })
 }
 
 /// The file name of the journal in a data folder.

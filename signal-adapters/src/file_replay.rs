@@ -221,7 +221,7 @@ impl FileReplay {
             match wire::admit(entry.reading.clone(), &format!("/{}", entry.item), &context) {
                 Ok(reading) => admitted.push(reading),
                 Err(rejection) => {
-                    self.refuse(rejection.code.as_str(), entry.item, &rejection.detail)
+                    self.refuse(rejection.code.as_str(), entry.item, &rejection.detail);
                 }
             }
         }

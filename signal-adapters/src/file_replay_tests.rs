@@ -64,10 +64,10 @@ fn options(
 
 fn file(rows: usize) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let rows: String = (0..rows)
-        .map(|n| format!("2023-06-08 {:02}:{:02}:00,{n}\n", n / 12, n % 12 * 5))
+    let rows: Vec<String> = (0..rows)
+        .map(|n| format!("2023-06-08 {:02}:{:02}:00,{n}", n / 12, n % 12 * 5))
         .collect();
-    std::fs::write(file.path(), format!("time,value\n{rows}")).unwrap();
+    std::fs::write(file.path(), format!("time,value\n{}\n", rows.join("\n"))).unwrap();
     file
 }
 

@@ -37,7 +37,7 @@ pub enum SeriesError {
     Csv(#[from] CsvError),
     /// Not JSON readings.
     #[error("the file does not hold JSON readings: {0}")]
-    Json(#[from] Malformed),
+    Json(Malformed),
     /// Too long a file.
     #[error("the file has {bytes} bytes; at most {FILE_BYTES_MAX} are read: split it")]
     TooLong {
@@ -115,7 +115,7 @@ impl Series {
         }
         let results = match mapping {
             Some(mapping) => csv_series::read(file, mapping, READINGS_MAX)?,
-            None => wire::decode_file(file, READINGS_MAX)?,
+            None => wire::decode_file(file, READINGS_MAX).map_err(SeriesError::Json)?,
         };
         let mut series = Series {
             entries: Vec::new(),

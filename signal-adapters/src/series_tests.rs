@@ -85,10 +85,10 @@ fn issue_times_move_with_the_readings() {
 
 #[test]
 fn neighbours_stay_neighbours_at_any_speed() {
-    let mut file = "t,v\n".to_owned();
-    for minute in 0..600 {
-        file += &format!("2023-06-08 {:02}:{:02}:00,1\n", minute / 60, minute % 60);
-    }
+    let rows: Vec<String> = (0..600)
+        .map(|minute| format!("2023-06-08 {:02}:{:02}:00,1", minute / 60, minute % 60))
+        .collect();
+    let file = format!("t,v\n{}\n", rows.join("\n"));
     for speed in [0.37, 1.0, 7.0, 13.7, 29.97, 59.9] {
         let rebase = Rebase {
             start: at("2026-03-01T12:00:00Z"),

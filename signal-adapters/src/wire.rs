@@ -18,6 +18,7 @@ use sunward_core::time::{Span, Timestamp};
 
 mod admit;
 mod decode;
+mod members;
 #[cfg(test)]
 mod tests;
 

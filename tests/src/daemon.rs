@@ -129,6 +129,18 @@ impl Daemon {
         for (name, value) in environment {
             process.env(name, value);
         }
+        Self::launch(process, folder).await
+    }
+
+    /// Starts `sunward run` without a file, in this working folder: the embedded default, on its own port.
+    pub async fn start_default(working_folder: &Path) -> Result<Self> {
+        let folder = TempDir::with_prefix("sunward-daemon-")?;
+        let mut process = Process::new("sunward", binary()?, folder.path());
+        process.arg("run").current_dir(working_folder);
+        Self::launch(process, folder).await
+    }
+
+    async fn launch(process: Process, folder: TempDir) -> Result<Self> {
         let mut daemon = Self {
             process,
             log_from: 0,

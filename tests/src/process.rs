@@ -23,6 +23,7 @@ pub struct Process {
     program: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    working_folder: Option<PathBuf>,
     log: PathBuf,
     child: Option<Child>,
 }
@@ -35,6 +36,7 @@ impl Process {
             program: program.into(),
             arguments: Vec::new(),
             environment: Vec::new(),
+            working_folder: None,
             log: folder.join(format!("{name}.log")),
             child: None,
         }
@@ -63,6 +65,12 @@ impl Process {
         self
     }
 
+    /// Sets the folder that it runs in; without, it is the test's.
+    pub fn current_dir(&mut self, folder: &Path) -> &mut Self {
+        self.working_folder = Some(folder.to_owned());
+        self
+    }
+
     /// Starts it. It stays in the process group of the test, so that an interrupt from the terminal ends it too.
     pub fn spawn(&mut self) -> Result<()> {
         if self.running() {
@@ -74,7 +82,11 @@ impl Process {
             .open(&self.log)
             .with_context(|| format!("opening {}", self.log.display()))?;
         let errors: File = log.try_clone()?;
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        if let Some(folder) = &self.working_folder {
+            command.current_dir(folder);
+        }
+        let child = command
             .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

@@ -72,7 +72,10 @@ impl LeaderGate {
 
     /// Another writer appended to the journal: write nothing more.
     pub fn resign(&mut self, object: &str, term: u64) {
-        self.leadership = Leadership::Resigned { object: object.to_owned(), term };
+        self.leadership = Leadership::Resigned {
+            object: object.to_owned(),
+            term,
+        };
     }
 
     /// An object or stream was claimed or written in this term.

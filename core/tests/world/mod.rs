@@ -53,7 +53,10 @@ pub fn carbon(zone: &str) -> StreamKey {
     StreamKey {
         source: "watttime".into(),
         kind: Kind::CarbonIntensity,
-        scope: Scope::Zone { scheme: "wt".into(), code: zone.into() },
+        scope: Scope::Zone {
+            scheme: "wt".into(),
+            code: zone.into(),
+        },
         basis: Some(Basis::Marginal),
     }
 }
@@ -65,14 +68,21 @@ pub fn level(stream: &StreamKey, from: Timestamp, to: Timestamp, value: Option<f
         valid_from: from,
         valid_to: to,
         value,
-        quality: if value.is_some() { Quality::Measured } else { Quality::Missing },
+        quality: if value.is_some() {
+            Quality::Measured
+        } else {
+            Quality::Missing
+        },
         issued_at: None,
         sequence: None,
     }
 }
 
 pub fn file(path: &str, text: &str) -> PackedFile {
-    PackedFile::pack(&SourceFile { path: path.to_owned(), text: text.to_owned() })
+    PackedFile::pack(&SourceFile {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    })
 }
 
 /// A pool at its home.
@@ -83,6 +93,9 @@ pub struct Home {
     pub version: u64,
     pub term: Option<u64>,
 }
+
+/// The reason of an unknown outcome whose call took effect all the same.
+pub const LANDED: &str = "the answer was lost";
 
 /// How calls are answered.
 pub type Answer = Box<dyn FnMut(&Call) -> Option<Outcome>>;
@@ -102,12 +115,25 @@ impl World {
     /// An engine that has started in term 1 with `fleet` and `policies` at minute 0.
     pub fn new(fleet: &str, policies: &[&str]) -> World {
         let mut world = World::bare();
-        let files = policies.iter().enumerate().map(|(i, text)| file(&format!("p{i}.yaml"), text)).collect();
-        world.submit(minute(0), vec![Event::Started(Started { term: 1, seed: 7, version: "t".into() })]);
+        let files = policies
+            .iter()
+            .enumerate()
+            .map(|(i, text)| file(&format!("p{i}.yaml"), text))
+            .collect();
+        world.submit(
+            minute(0),
+            vec![Event::Started(Started {
+                term: 1,
+                seed: 7,
+                version: "t".into(),
+            })],
+        );
         world.submit(
             minute(0),
             vec![
-                Event::FleetReplaced { file: file("fleet.yaml", fleet) },
+                Event::FleetReplaced {
+                    file: file("fleet.yaml", fleet),
+                },
                 Event::PoliciesReplaced { files },
             ],
         );
@@ -167,7 +193,9 @@ impl World {
         }
         for action in &effects.actions {
             match action {
-                Action::Claim { pool, term, .. } => writeln!(self.transcript, "{at:>7.2} claim {pool} in term {term}"),
+                Action::Claim { pool, term, .. } => {
+                    writeln!(self.transcript, "{at:>7.2} claim {pool} in term {term}")
+                }
                 Action::Scale(scale) => writeln!(
                     self.transcript,
                     "{at:>7.2} scale {} {} -> {} generation {}",
@@ -176,12 +204,26 @@ impl World {
                 Action::Broadcast(e) => writeln!(
                     self.transcript,
                     "{at:>7.2} event {} {} {}-{} {}",
-                    e.federation, e.kind.as_str(), e.term, e.sequence, e.site
+                    e.federation,
+                    e.kind.as_str(),
+                    e.term,
+                    e.sequence,
+                    e.site
                 ),
-                Action::Refuse { pool, reason, detail, .. } => {
-                    writeln!(self.transcript, "{at:>7.2} refuse {reason} {pool:?}: {detail}")
+                Action::Refuse {
+                    pool,
+                    reason,
+                    detail,
+                    ..
+                } => {
+                    writeln!(
+                        self.transcript,
+                        "{at:>7.2} refuse {reason} {pool:?}: {detail}"
+                    )
                 }
-                Action::Reply { position, reply } => writeln!(self.transcript, "{at:>7.2} reply {position} {reply:?}"),
+                Action::Reply { position, reply } => {
+                    writeln!(self.transcript, "{at:>7.2} reply {position} {reply:?}")
+                }
             }
             .unwrap();
         }
@@ -192,27 +234,40 @@ impl World {
             Action::Claim { pool, term, .. } => (pool, Call::Claim { term }, None, 0),
             Action::Scale(scale) => (
                 scale.pool.clone(),
-                Call::Scale { term: scale.term, generation: scale.generation },
+                Call::Scale {
+                    term: scale.term,
+                    generation: scale.generation,
+                },
                 Some(scale.replicas),
                 scale.generation,
             ),
             _ => return None,
         };
-        let outcome = (self.answer)(&call).unwrap_or_else(|| {
-            let home = self.homes.entry(pool.clone()).or_default();
-            home.version += 1;
-            if let Call::Claim { term } = call {
-                home.term = Some(term);
-            }
-            if let Some(replicas) = replicas
-                && home.wanted != replicas
-            {
-                home.wanted = replicas;
-                self.moves.push((pool.clone(), generation, replicas));
-            }
-            Outcome::Accepted(self.observation(&pool))
-        });
-        Some(Settled { pool, call, outcome })
+        let answered = (self.answer)(&call);
+        let landed = matches!(&answered, Some(Outcome::Unknown { reason }) if reason == LANDED);
+        if answered.is_none() || landed {
+            self.take_effect(&pool, call, replicas, generation);
+        }
+        let outcome = answered.unwrap_or_else(|| Outcome::Accepted(self.observation(&pool)));
+        Some(Settled {
+            pool,
+            call,
+            outcome,
+        })
+    }
+
+    fn take_effect(&mut self, pool: &Arc<str>, call: Call, replicas: Option<u32>, generation: u64) {
+        let home = self.homes.entry(pool.clone()).or_default();
+        home.version += 1;
+        if let Call::Claim { term } = call {
+            home.term = Some(term);
+        }
+        if let Some(replicas) = replicas
+            && home.wanted != replicas
+        {
+            home.wanted = replicas;
+            self.moves.push((pool.clone(), generation, replicas));
+        }
     }
 
     pub fn observation(&self, pool: &str) -> PoolObservation {

@@ -1,6 +1,7 @@
 //! What scales pools, one file each. An actuator makes one call with a deadline and says what
 //! became of it; it never retries and never decides.
 
+pub mod k0smotron;
 pub mod memory;
 
 use std::sync::Arc;

@@ -43,7 +43,11 @@ pub fn require_operator(
     now: Instant,
 ) -> Result<Arc<Partner>, Problem> {
     let partner = authenticate(state, headers, now)?;
-    if partner.operator { Ok(partner) } else { Err(Problem::operator_only(&partner.name)) }
+    if partner.operator {
+        Ok(partner)
+    } else {
+        Err(Problem::operator_only(&partner.name))
+    }
 }
 
 /// The partner behind a request, with one request taken from its quota.
@@ -75,7 +79,8 @@ pub fn authenticate(
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
-    const HELP: &str = "send the header `Authorization: Bearer TOKEN`; tokens are made with `sunward partner add`";
+    const HELP: &str =
+        "send the header `Authorization: Bearer TOKEN`; tokens are made with `sunward partner add`";
     let value = headers
         .get(header::AUTHORIZATION)
         .ok_or_else(|| Problem::unauthenticated(&format!("the request has no token: {HELP}")))?;
@@ -85,5 +90,9 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
         .and_then(|text| text.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
         .map(|(_, token)| token.trim())
-        .ok_or_else(|| Problem::unauthenticated(&format!("the header `Authorization` holds no bearer token: {HELP}")))
+        .ok_or_else(|| {
+            Problem::unauthenticated(&format!(
+                "the header `Authorization` holds no bearer token: {HELP}"
+            ))
+        })
 }

@@ -39,12 +39,30 @@ pub(super) async fn readyz(State(state): State<ApiState>) -> Response {
         .into_iter()
         .filter_map(|(name, part)| part.err().map(|reason| NotReady { name, reason }))
         .collect();
-    let status = if not_ready.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(ReadyAnswer { ready: not_ready.is_empty(), not_ready })).into_response()
+    let status = if not_ready.is_empty() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (
+        status,
+        Json(ReadyAnswer {
+            ready: not_ready.is_empty(),
+            not_ready,
+        }),
+    )
+        .into_response()
 }
 
 /// Prometheus text format 0.0.4, after the gauges that are only known on asking were refreshed.
 pub(super) async fn metrics(State(state): State<ApiState>) -> Response {
     let text = (state.render_metrics)().await;
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+    (
+        [(
+            header::CONTENT_TYPE,
+            "text/plain; version=0.0.4; charset=utf-8",
+        )],
+        text,
+    )
+        .into_response()
 }

@@ -55,17 +55,24 @@ async fn take_in(
     body: Body,
 ) -> Result<Answer, Problem> {
     check_headers(headers)?;
-    let body = tokio::time::timeout(state.limits.body_timeout, read_body(headers, body, state.limits.body_bytes_max))
-        .await
-        .unwrap_or_else(|_| Err(body_too_slow(state)))
-        ?;
+    let body = tokio::time::timeout(
+        state.limits.body_timeout,
+        read_body(headers, body, state.limits.body_bytes_max),
+    )
+    .await
+    .unwrap_or_else(|_| Err(body_too_slow(state)))?;
     let arrived = Instant::now();
     let (admitted, mut rejected) = judge(state, partner, &body)?;
     let mut answer = Answer::default();
     if !admitted.is_empty() {
-        let (items, readings): (Vec<u64>, Vec<_>) =
-            admitted.into_iter().map(|admitted| (admitted.item, admitted.reading)).unzip();
-        let sources: Vec<_> = readings.iter().map(|(level, _)| level.stream.source.clone()).collect();
+        let (items, readings): (Vec<u64>, Vec<_>) = admitted
+            .into_iter()
+            .map(|admitted| (admitted.item, admitted.reading))
+            .unzip();
+        let sources: Vec<_> = readings
+            .iter()
+            .map(|(level, _)| level.stream.source.clone())
+            .collect();
         let results = commit(state, readings, arrived).await?;
         let single = wire_is_single(&body);
         let mut counts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
@@ -77,7 +84,8 @@ async fn take_in(
         }
         for ((source, result), count) in counts {
             let source = state.sources.label(source);
-            metrics::counter!(SIGNALS_ACCEPTED, "source" => source, "result" => result).increment(count);
+            metrics::counter!(SIGNALS_ACCEPTED, "source" => source, "result" => result)
+                .increment(count);
         }
     }
     rejected.sort_by_key(|rejected| rejected.item);
@@ -110,8 +118,17 @@ fn refusal_of(code: Code, item: u64, single: bool) -> Rejected {
             "there is no room for another stream: send fewer different sources, kinds and places, or ask the operator",
         ),
     };
-    let at = if single { String::new() } else { format!("/{item}") };
-    Rejected { item, pointer: at + field, code: code.as_str().into(), detail: detail.into() }
+    let at = if single {
+        String::new()
+    } else {
+        format!("/{item}")
+    };
+    Rejected {
+        item,
+        pointer: at + field,
+        code: code.as_str().into(),
+        detail: detail.into(),
+    }
 }
 
 /// 202 when something was taken in or nothing was sent; else the problem that the items share.
@@ -119,13 +136,33 @@ fn whole(answer: Answer) -> Result<Answer, Problem> {
     if answer.rejected.is_empty() || answer.accepted + answer.duplicate + answer.superseded > 0 {
         return Ok(answer);
     }
-    let all = |code: Code| answer.rejected.iter().all(|rejected| rejected.code == code.as_str());
+    let all = |code: Code| {
+        answer
+            .rejected
+            .iter()
+            .all(|rejected| rejected.code == code.as_str())
+    };
     let (status, code, title, detail) = if all(Code::NotGranted) {
-        (StatusCode::FORBIDDEN, "not_granted", "Not granted", "the token has no grant for any of these readings: see `errors`, and ask the operator for a grant")
+        (
+            StatusCode::FORBIDDEN,
+            "not_granted",
+            "Not granted",
+            "the token has no grant for any of these readings: see `errors`, and ask the operator for a grant",
+        )
     } else if all(Code::Conflict) {
-        (StatusCode::CONFLICT, "conflict", "Same id, another content", "these readings were accepted before with another content: see `errors`")
+        (
+            StatusCode::CONFLICT,
+            "conflict",
+            "Same id, another content",
+            "these readings were accepted before with another content: see `errors`",
+        )
     } else {
-        (StatusCode::UNPROCESSABLE_ENTITY, "all_items_refused", "No reading could be taken in", "every reading was refused: see `errors` for what to mend in each")
+        (
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "all_items_refused",
+            "No reading could be taken in",
+            "every reading was refused: see `errors` for what to mend in each",
+        )
     };
     Err(Problem::new(status, code, title, detail).with_errors(answer.rejected))
 }
@@ -142,31 +179,49 @@ fn count_rejected(rejected: &[Rejected]) {
 
 fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     let refuse = |code, detail: String| {
-        Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, code, "Not a form that is read here", detail))
+        Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            code,
+            "Not a form that is read here",
+            detail,
+        ))
     };
     let media = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .map(|value| value.split(';').next().unwrap_or_default().trim());
     if !media.is_some_and(|media| media.eq_ignore_ascii_case("application/json")) {
-        return refuse("content_type", format!("the content type is {}: send `Content-Type: application/json`", media.map_or("absent".to_owned(), |media| format!("`{media}`"))));
+        return refuse(
+            "content_type",
+            format!(
+                "the content type is {}: send `Content-Type: application/json`",
+                media.map_or("absent".to_owned(), |media| format!("`{media}`"))
+            ),
+        );
     }
     match headers.get(header::CONTENT_ENCODING) {
-        Some(encoding) if encoding != "identity" => {
-            refuse("content_encoding", "the body is compressed: send it as it is".into())
-        }
+        Some(encoding) if encoding != "identity" => refuse(
+            "content_encoding",
+            "the body is compressed: send it as it is".into(),
+        ),
         _ => Ok(()),
     }
 }
 
 /// The whole body, or 413 beyond `bytes_max`.
-async fn read_body(headers: &HeaderMap, mut body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+async fn read_body(
+    headers: &HeaderMap,
+    mut body: Body,
+    bytes_max: usize,
+) -> Result<Bytes, Problem> {
     let too_long = || {
         Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too_large",
             "Too large",
-            format!("the body has more than {bytes_max} bytes: send the readings in several requests"),
+            format!(
+                "the body has more than {bytes_max} bytes: send the readings in several requests"
+            ),
         )
     };
     let announced = headers
@@ -180,9 +235,16 @@ async fn read_body(headers: &HeaderMap, mut body: Body, bytes_max: usize) -> Res
     let mut length = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| {
-            Problem::new(StatusCode::BAD_REQUEST, "body_incomplete", "The body broke off", "the connection ended before the body did: send it again")
+            Problem::new(
+                StatusCode::BAD_REQUEST,
+                "body_incomplete",
+                "The body broke off",
+                "the connection ended before the body did: send it again",
+            )
         })?;
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         length += data.len();
         if length > DRAIN_BYTES_MAX {
             return Err(too_long());
@@ -191,7 +253,11 @@ async fn read_body(headers: &HeaderMap, mut body: Body, bytes_max: usize) -> Res
             whole.extend_from_slice(&data);
         }
     }
-    if length > bytes_max { Err(too_long()) } else { Ok(whole.freeze()) }
+    if length > bytes_max {
+        Err(too_long())
+    } else {
+        Ok(whole.freeze())
+    }
 }
 
 fn body_too_slow(state: &ApiState) -> Problem {
@@ -199,7 +265,10 @@ fn body_too_slow(state: &ApiState) -> Problem {
         StatusCode::REQUEST_TIMEOUT,
         "body_too_slow",
         "The body came too slowly",
-        format!("the body was not whole after {:?}: send it again, in smaller requests", state.limits.body_timeout),
+        format!(
+            "the body was not whole after {:?}: send it again, in smaller requests",
+            state.limits.body_timeout
+        ),
     )
     .retry_after(RETRY_BUSY)
 }
@@ -216,17 +285,29 @@ fn judge(
 ) -> Result<(Vec<Admitted>, Vec<Rejected>), Problem> {
     let readings = wire::decode(body, state.limits.readings.items_max).map_err(malformed)?;
     let fleet = state.engine.fleet.load();
-    let context = Context { now: state.clock.now(), fleet: &fleet, limits: &state.limits.readings };
+    let context = Context {
+        now: state.clock.now(),
+        fleet: &fleet,
+        limits: &state.limits.readings,
+    };
     let single = wire_is_single(body);
     let (mut admitted, mut rejected) = (Vec::with_capacity(readings.len()), Vec::new());
     for (item, reading) in (0_u64..).zip(readings) {
-        let at = if single { String::new() } else { format!("/{item}") };
+        let at = if single {
+            String::new()
+        } else {
+            format!("/{item}")
+        };
         // The grant comes before the fleet, which is nobody's business without one.
         let judged = reading.and_then(|reading| {
             if partner.may_push(&reading.stream, &fleet) {
                 wire::admit(reading, &at, &context)
             } else {
-                Err(not_granted(partner, &reading.stream.to_string(), at.clone()))
+                Err(not_granted(
+                    partner,
+                    &reading.stream.to_string(),
+                    at.clone(),
+                ))
             }
         });
         match judged {
@@ -289,5 +370,9 @@ async fn commit(
         .await
         .map_err(|_| uncertain())?
         .map_err(|_| uncertain())?;
-    if results.len() == count { Ok(results) } else { Err(uncertain()) }
+    if results.len() == count {
+        Ok(results)
+    } else {
+        Err(uncertain())
+    }
 }

@@ -35,6 +35,7 @@ mod health;
 mod ingest;
 pub mod problem;
 pub mod quota;
+pub mod serve;
 pub mod status;
 #[cfg(test)]
 mod tests;
@@ -131,7 +132,9 @@ impl ApiState {
 
 impl fmt::Debug for ApiState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiState").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("ApiState")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -177,7 +180,10 @@ pub fn router(state: ApiState) -> Router {
 /// The same with more routes; [`auth::Operator`] as a handler's argument keeps others out.
 pub fn router_with(state: ApiState, more: Router<ApiState>) -> Router {
     let routes = Router::new()
-        .route(SIGNALS_ROUTE, post(ingest::signals).layer(DefaultBodyLimit::disable()))
+        .route(
+            SIGNALS_ROUTE,
+            post(ingest::signals).layer(DefaultBodyLimit::disable()),
+        )
         .merge(more);
     guarded(state, routes.merge(health_routes()))
 }
@@ -205,7 +211,11 @@ fn guarded(state: ApiState, routes: Router<ApiState>) -> Router {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "method_not_allowed",
                 "Not with this method",
-                format!("{} can't be used on `{}`: see the header `Allow`", request.method(), request.uri().path()),
+                format!(
+                    "{} can't be used on `{}`: see the header `Allow`",
+                    request.method(),
+                    request.uri().path()
+                ),
             )
         })
         .layer(CatchPanicLayer::custom(panicked))
@@ -221,7 +231,10 @@ async fn in_time(State(state): State<ApiState>, request: Request, next: Next) ->
             StatusCode::SERVICE_UNAVAILABLE,
             "timeout",
             "It took too long",
-            format!("no answer within {:?}: try again; what was kept is then a duplicate", state.limits.request_timeout),
+            format!(
+                "no answer within {:?}: try again; what was kept is then a duplicate",
+                state.limits.request_timeout
+            ),
         )
         .retry_after(RETRY_BUSY)
         .into_response(),
@@ -239,7 +252,8 @@ async fn count(matched: Option<MatchedPath>, request: Request, next: Next) -> Re
     {
         metrics::counter!(SIGNALS_REFUSED, "reason" => refused.0.clone()).increment(1);
     }
-    metrics::counter!(HTTP_REQUESTS, "route" => route, "method" => method, "status" => status).increment(1);
+    metrics::counter!(HTTP_REQUESTS, "route" => route, "method" => method, "status" => status)
+        .increment(1);
     response
 }
 

@@ -16,22 +16,22 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 pub struct Problem {
     /// A URI that names the kind of problem.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: Box<str>,
     /// What kind of problem it is, for people.
     pub title: Cow<'static, str>,
     /// The status of the answer.
     pub status: u16,
     /// What is wrong here, why, and how to mend it.
-    pub detail: String,
+    pub detail: Box<str>,
     /// The stable word for programs and metrics.
     pub code: Cow<'static, str>,
     /// True when the same request may succeed later.
     pub retryable: bool,
     /// What is wrong with each item.
     pub errors: Vec<Rejected>,
-    /// Goes into the header `Retry-After`.
+    /// Goes into the header `Retry-After`: whole seconds.
     #[serde(skip)]
-    pub retry_after: Option<Duration>,
+    pub retry_after_seconds: Option<u32>,
 }
 
 impl Problem {
@@ -40,17 +40,17 @@ impl Problem {
         status: StatusCode,
         code: &'static str,
         title: &'static str,
-        detail: impl Into<String>,
+        detail: impl Into<Box<str>>,
     ) -> Problem {
         Problem {
-            kind: format!("https://sunward.dev/problems/{code}"),
+            kind: format!("https://sunward.dev/problems/{code}").into(),
             title: title.into(),
             status: status.as_u16(),
             detail: detail.into(),
             code: code.into(),
             retryable: false,
             errors: Vec::new(),
-            retry_after: None,
+            retry_after_seconds: None,
         }
     }
 
@@ -58,7 +58,9 @@ impl Problem {
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Problem {
         self.retryable = true;
-        self.retry_after = Some(wait);
+        // Rounded up: whoever comes early is only sent away again.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        self.retry_after_seconds = Some(u32::try_from(seconds).unwrap_or(u32::MAX).max(1));
         self
     }
 
@@ -71,7 +73,12 @@ impl Problem {
 
     /// 401: who asks is not known.
     pub fn unauthenticated(detail: &str) -> Problem {
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "No valid token", detail)
+        Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthenticated",
+            "No valid token",
+            detail,
+        )
     }
 
     /// 403: the route is for operators.
@@ -80,13 +87,20 @@ impl Problem {
             StatusCode::FORBIDDEN,
             "operator_only",
             "For operators only",
-            format!("the token of `{partner}` is not an operator's: use one made with `sunward partner add NAME --operator`"),
+            format!(
+                "the token of `{partner}` is not an operator's: use one made with `sunward partner add NAME --operator`"
+            ),
         )
     }
 
     /// 404: nothing is here.
     pub fn not_found(what: &str) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, "not_found", "Nothing is here", format!("there is no {what}: check the path"))
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "Nothing is here",
+            format!("there is no {what}: check the path"),
+        )
     }
 
     /// 500: a fault of ours.
@@ -115,12 +129,14 @@ impl IntoResponse for Problem {
         }
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if let Some(wait) = self.retry_after {
-            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         if status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"sunward\""));
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"sunward\""),
+            );
         }
         response
     }

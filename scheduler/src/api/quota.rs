@@ -22,7 +22,10 @@ pub struct Rate {
 
 impl Default for Rate {
     fn default() -> Self {
-        Rate { per_second: 10.0, burst: 50 }
+        Rate {
+            per_second: 10.0,
+            burst: 50,
+        }
     }
 }
 
@@ -37,7 +40,10 @@ pub struct Quota {
 impl Quota {
     /// Everybody starts with the whole burst.
     pub fn new(rate: Rate) -> Quota {
-        Quota { rate, whole_at: Mutex::new(BTreeMap::new()) }
+        Quota {
+            rate,
+            whole_at: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// Takes one request of `partner` at `now`, or says how long to wait before the next would be
@@ -49,7 +55,7 @@ impl Quota {
         let whole_at = cells.get(partner).copied().unwrap_or(now).max(now);
         let ahead = whole_at - now;
         if ahead > tolerance {
-            return Err(ahead - tolerance);
+            return Err(ahead.saturating_sub(tolerance));
         }
         if !cells.contains_key(partner) && cells.len() >= QUOTA_CELLS_MAX {
             forget(&mut cells, now);
@@ -64,7 +70,10 @@ impl Quota {
 fn forget(cells: &mut BTreeMap<Arc<str>, Instant>, now: Instant) {
     cells.retain(|_, whole_at| *whole_at > now);
     if cells.len() >= QUOTA_CELLS_MAX
-        && let Some(first) = cells.iter().min_by_key(|(_, at)| **at).map(|(name, _)| name.clone())
+        && let Some(first) = cells
+            .iter()
+            .min_by_key(|(_, at)| **at)
+            .map(|(name, _)| name.clone())
     {
         cells.remove(&first);
     }
@@ -77,7 +86,10 @@ mod tests {
 
     #[test]
     fn a_burst_then_the_rate_and_idle_time_gives_credit_back() {
-        let quota = Quota::new(Rate { per_second: 10.0, burst: 3 });
+        let quota = Quota::new(Rate {
+            per_second: 10.0,
+            burst: 3,
+        });
         let start = Instant::now();
         for _ in 0..3 {
             quota.take("a", start).unwrap();
@@ -98,25 +110,42 @@ mod tests {
     #[test]
     fn over_a_long_time_the_rate_holds_for_any_pattern() {
         for step_ms in [1_u64, 7, 33, 99, 100, 101, 250] {
-            let quota = Quota::new(Rate { per_second: 10.0, burst: 5 });
+            let quota = Quota::new(Rate {
+                per_second: 10.0,
+                burst: 5,
+            });
             let start = Instant::now();
             let taken = (0..10_000 / step_ms)
-                .filter(|n| quota.take("a", start + Duration::from_millis(n * step_ms)).is_ok())
+                .filter(|n| {
+                    quota
+                        .take("a", start + Duration::from_millis(n * step_ms))
+                        .is_ok()
+                })
                 .count() as u64;
             let offered = 10_000 / step_ms;
-            assert!(taken <= 105 && taken >= offered.min(100), "{step_ms} ms: {taken} of {offered}");
+            assert!(
+                taken <= 105 && taken >= offered.min(100),
+                "{step_ms} ms: {taken} of {offered}"
+            );
         }
     }
 
     #[test]
     fn partners_do_not_share_and_the_map_is_bounded() {
-        let quota = Quota::new(Rate { per_second: 1.0, burst: 1 });
+        let quota = Quota::new(Rate {
+            per_second: 1.0,
+            burst: 1,
+        });
         let start = Instant::now();
         for n in 0..QUOTA_CELLS_MAX + 100 {
             quota.take(&format!("p{n}"), start).unwrap();
         }
         assert_eq!(quota.whole_at.lock().unwrap().len(), QUOTA_CELLS_MAX);
-        assert!(quota.take(&format!("p{}", QUOTA_CELLS_MAX + 99), start).is_err());
+        assert!(
+            quota
+                .take(&format!("p{}", QUOTA_CELLS_MAX + 99), start)
+                .is_err()
+        );
         quota.take("new", start + Duration::from_secs(5)).unwrap();
         assert_eq!(quota.whole_at.lock().unwrap().len(), 1);
     }

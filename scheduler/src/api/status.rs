@@ -124,7 +124,10 @@ pub fn routes(findings: Findings) -> Router<ApiState> {
 
 async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) -> Response {
     let now = state.clock.now();
-    let looked = state.engine.ask(move |engine| (engine.snapshot(), look(engine, now))).await;
+    let looked = state
+        .engine
+        .ask(move |engine| (engine.snapshot(), look(engine, now)))
+        .await;
     let Ok((snapshot, mut status)) = looked else {
         return Problem::new(
             axum::http::StatusCode::SERVICE_UNAVAILABLE,
@@ -135,13 +138,18 @@ async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) 
         .into_response();
     };
     // Hashed here, so that the engine loop only has to encode.
-    status.digest = Sha256::digest(&snapshot).iter().map(|byte| format!("{byte:02x}")).collect();
+    status.digest = Sha256::digest(&snapshot)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     let (term, leading) = leadership(&state.engine.gate);
     status.term = term;
     status.leading = leading.is_ok();
-    let not_ready = state.readiness.parts().into_iter().filter_map(|(name, part)| {
-        part.err().map(|problem| NotReady { name, problem })
-    });
+    let not_ready = state
+        .readiness
+        .parts()
+        .into_iter()
+        .filter_map(|(name, part)| part.err().map(|problem| NotReady { name, problem }));
     status.not_ready = not_ready.collect();
     status.ready = status.not_ready.is_empty();
     status.file_findings = findings.all().iter().map(Diagnostic::to_string).collect();
@@ -159,7 +167,11 @@ fn look(engine: &Engine, now: sunward_core::time::Timestamp) -> Status {
         ready: false,
         not_ready: Vec::new(),
         time: now.to_string(),
-        pools: fleet.pools().iter().filter_map(|pool| pool_status(engine, pool)).collect(),
+        pools: fleet
+            .pools()
+            .iter()
+            .filter_map(|pool| pool_status(engine, pool))
+            .collect(),
         streams: state
             .board
             .streams()
@@ -168,7 +180,9 @@ fn look(engine: &Engine, now: sunward_core::time::Timestamp) -> Status {
                 stream: stream.key.to_string(),
                 value: stream.holds(now).and_then(|issue| issue.value),
                 unit: stream.key.kind.unit().as_str().to_owned(),
-                age_seconds: stream.received_at.map(|at| (now - at).as_millis() as f64 / 1_000.0),
+                age_seconds: stream
+                    .received_at
+                    .map(|at| (now - at).as_millis() as f64 / 1_000.0),
             })
             .collect(),
         policies: engine
@@ -202,7 +216,10 @@ fn pool_status(engine: &Engine, pool: &sunward_core::fleet::Pool) -> Option<Pool
         site: pool.site.to_string(),
         desired: known.ledger.desired,
         wanted: known.ledger.confirmed.map(|confirmed| confirmed.wanted),
-        ready: known.ledger.confirmed.map_or(0, |confirmed| confirmed.ready),
+        ready: known
+            .ledger
+            .confirmed
+            .map_or(0, |confirmed| confirmed.ready),
         max_workers: pool.max_workers,
         generation: known.ledger.generation,
         state: known.ledger.word().to_owned(),

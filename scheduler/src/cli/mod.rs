@@ -7,8 +7,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod demo;
 mod output;
+mod partner;
 mod replay;
 mod run;
+mod signal;
+mod status;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -41,8 +44,14 @@ enum Command {
     Run(run::Args),
     /// The whole loop in one process: three sites follow 18 h of grid carbon. Nothing to install.
     Demo(demo::Args),
+    /// What the daemon knows now: pools, streams, readiness.
+    Status(status::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
+    /// Energy partners and their tokens.
+    Partner(partner::Args),
+    /// Readings: send them from a file.
+    Signal(signal::Args),
     /// Shell completions on standard output, for example: sunward completions bash
     Completions {
         /// The shell.
@@ -64,7 +73,11 @@ pub enum Output {
 impl Output {
     /// As asked for; else a table on a terminal and JSON elsewhere.
     pub fn or_default(asked: Option<Output>) -> Output {
-        asked.unwrap_or(if std::io::stdout().is_terminal() { Output::Table } else { Output::Json })
+        asked.unwrap_or(if std::io::stdout().is_terminal() {
+            Output::Table
+        } else {
+            Output::Json
+        })
     }
 }
 
@@ -74,7 +87,10 @@ pub fn main() -> ExitCode {
     let done = match cli.command {
         Command::Demo(args) => demo::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Status(args) => block_on(status::run(args)),
         Command::Replay(args) => replay::run(&args),
+        Command::Partner(args) => partner::run(args),
+        Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {
             completions(shell);
             Ok(ExitCode::SUCCESS)
@@ -87,9 +103,22 @@ pub fn main() -> ExitCode {
     })
 }
 
+/// Runs a command that asks the daemon; one thread is enough for that.
+fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(command)
+}
+
 fn completions(shell: clap_complete::Shell) {
     use clap::CommandFactory as _;
-    clap_complete::generate(shell, &mut Cli::command(), "sunward", &mut std::io::stdout());
+    clap_complete::generate(
+        shell,
+        &mut Cli::command(),
+        "sunward",
+        &mut std::io::stdout(),
+    );
 }
 
 #[cfg(test)]

@@ -12,9 +12,7 @@ pub(crate) fn line(text: &str) -> anyhow::Result<ExitCode> {
 
 /// Writes a result as JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    written(writeln!(out))
+    line(&serde_json::to_string_pretty(value)?)
 }
 
 /// A reader that has seen enough (`| head`) is no error.

@@ -25,8 +25,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = if args.journal.is_dir() { args.journal.join(JOURNAL_FILE) } else { args.journal.clone() };
-    let journal = match Redb::open(&path, Options { access: Access::ReadOnly, ..Options::default() }) {
+    let path = if args.journal.is_dir() {
+        args.journal.join(JOURNAL_FILE)
+    } else {
+        args.journal.clone()
+    };
+    let journal = match Redb::open(
+        &path,
+        Options {
+            access: Access::ReadOnly,
+            ..Options::default()
+        },
+    ) {
         Ok(journal) => journal,
         Err(error @ journal::Error::Damaged { .. }) => {
             output::error(&error.into());
@@ -42,12 +52,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "digest": digest,
             "term": replay.engine.state().term,
             "decisions": replay.decisions,
+            "scales": replay.scales,
         })),
         Output::Table => {
             for decision in &replay.decisions {
                 output::line(&format!(
                     "{}  {:<20} {:>4} -> {:<4} {}: {}",
-                    decision.at, decision.pool, decision.before, decision.target, decision.rule, decision.reason
+                    decision.at,
+                    decision.pool,
+                    decision.before,
+                    decision.target,
+                    decision.rule,
+                    decision.reason
                 ))?;
             }
             output::line(&format!(

@@ -44,14 +44,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let config = Config::load(args.config.as_deref())?;
     init_log(&config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(config))
 }
 
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let metrics = install_metrics()?;
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("the data folder {} can't be made", config.data_dir.display()))?;
+    std::fs::create_dir_all(&config.data_dir).with_context(|| {
+        format!(
+            "the data folder {} can't be made",
+            config.data_dir.display()
+        )
+    })?;
     let path = journal_path(&config.data_dir);
     let journal = Redb::open(&path, Options::default())?;
     let writer = Writer::recover(Box::new(journal)).context("the journal can't be recovered")?;
@@ -64,19 +70,31 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
         );
     }
     let sinks = sinks(&config)?;
-    let federations: Vec<Arc<str>> = writer.engine().state().federations.keys().cloned().collect();
+    let federations: Vec<Arc<str>> = writer
+        .engine()
+        .state()
+        .federations
+        .keys()
+        .cloned()
+        .collect();
     let outside = highest_term(&sinks, &federations).await;
     let term = 1 + outside.max(writer.engine().state().term);
     let setup = Setup {
         clock: Clock::wall(last + Span::from_millis(1)),
         term,
         seed: seed()?,
-        files: Files::Watched(Paths { fleet: config.fleet.clone(), policies: config.policies.clone() }),
+        files: Files::Watched(Paths {
+            fleet: config.fleet.clone(),
+            policies: config.policies.clone(),
+        }),
         tokens: open_tokens(&config.tokens_path())?,
         listen: config.http.listen,
         metrics_listen: config.http.metrics_listen,
         limits: ApiLimits {
-            rate: Rate { per_second: f64::from(config.http.requests_per_second), burst: config.http.requests_burst },
+            rate: Rate {
+                per_second: f64::from(config.http.requests_per_second),
+                burst: config.http.requests_burst,
+            },
             ..ApiLimits::default()
         },
         sinks,
@@ -84,8 +102,10 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
         metrics,
         writer,
     };
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
     let daemon = run::start(setup).await?;
     announce(&daemon.addresses, term);
     let code = tokio::select! {
@@ -99,14 +119,27 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
 
 /// The one line that scripts wait for.
 fn announce(addresses: &std::collections::BTreeMap<&'static str, std::net::SocketAddr>, term: u64) {
-    let of = |name| addresses.get(name).map_or_else(|| "none".to_owned(), ToString::to_string);
-    tracing::info!(http = of("http"), metrics = of("metrics"), term, "listening");
+    let of = |name| {
+        addresses
+            .get(name)
+            .map_or_else(|| "none".to_owned(), ToString::to_string)
+    };
+    tracing::info!(
+        http = of("http"),
+        metrics = of("metrics"),
+        term,
+        "listening"
+    );
 }
 
 fn sinks(config: &Config) -> anyhow::Result<Vec<Arc<dyn EventSink>>> {
-    let Some(url) = &config.redis.url else { return Ok(Vec::new()) };
+    let Some(url) = &config.redis.url else {
+        return Ok(Vec::new());
+    };
     let mut options = redis::Options::new(url);
-    options.password_file.clone_from(&config.redis.password_file);
+    options
+        .password_file
+        .clone_from(&config.redis.password_file);
     options.ca_file.clone_from(&config.redis.ca_file);
     let sink = RedisSink::new(options).context("the configuration's redis.url")?;
     Ok(vec![Arc::new(sink)])
@@ -125,7 +158,9 @@ fn seed() -> anyhow::Result<u64> {
 fn init_log(config: &Config) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&config.log.filter)
         .with_context(|| format!("log.filter `{}` can't be read", config.log.filter))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match config.log.format {
         LogFormat::Json => log.json().flatten_event(true).init(),
         LogFormat::Text => log.init(),

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use sunward_policies::yaml::read_yaml;
 use sunward_signal_adapters::AdapterConfig;
 
-
 /// The text of the default configuration.
 pub const DEFAULT: &str = include_str!("default.yaml");
 /// The example fleet that is used where none is configured.
@@ -98,7 +97,10 @@ impl Default for HttpOptions {
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { format: LogFormat::Json, filter: "info".to_owned() }
+        LogOptions {
+            format: LogFormat::Json,
+            filter: "info".to_owned(),
+        }
     }
 }
 
@@ -120,7 +122,9 @@ impl Default for Config {
 impl Config {
     /// The configuration in `path`, or the default without one.
     pub fn load(path: Option<&Path>) -> anyhow::Result<Config> {
-        let Some(path) = path else { return Config::parse("default.yaml", DEFAULT) };
+        let Some(path) = path else {
+            return Config::parse("default.yaml", DEFAULT);
+        };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("the configuration {} can't be read", path.display()))?;
         Config::parse(&path.display().to_string(), &text)
@@ -129,7 +133,10 @@ impl Config {
     fn parse(name: &str, text: &str) -> anyhow::Result<Config> {
         let config: Config = read_yaml(name, text)
             .map_err(|diagnostic| anyhow::anyhow!("{}", diagnostic.render(Some(text), false)))?;
-        for address in [Some(config.http.listen), config.http.metrics_listen].into_iter().flatten() {
+        for address in [Some(config.http.listen), config.http.metrics_listen]
+            .into_iter()
+            .flatten()
+        {
             if !address.ip().is_loopback() {
                 bail!(
                     "{name}: http listens on {address}, which is beyond loopback, and this version has no TLS: \
@@ -145,7 +152,9 @@ impl Config {
 
     /// Where the tokens are.
     pub fn tokens_path(&self) -> PathBuf {
-        self.tokens.clone().unwrap_or_else(|| self.data_dir.join("tokens.yaml"))
+        self.tokens
+            .clone()
+            .unwrap_or_else(|| self.data_dir.join("tokens.yaml"))
     }
 }
 

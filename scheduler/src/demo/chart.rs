@@ -28,7 +28,11 @@ impl Colour {
     pub fn on(terminal: bool) -> Colour {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if terminal && !set("NO_COLOR") && !dumb { Colour::Ansi } else { Colour::Plain }
+        if terminal && !set("NO_COLOR") && !dumb {
+            Colour::Ansi
+        } else {
+            Colour::Plain
+        }
     }
 
     /// `text` in bright green: training.
@@ -59,14 +63,29 @@ impl Colour {
     }
 }
 
+/// What stands beside the charts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// The present level, workers, energy and emissions: while it runs.
+    Present,
+    /// Nothing: a table says more.
+    Nothing,
+}
+
 /// The charts of all sites, with the hours above and the legend below.
-pub fn charts(score: &Score, colour: Colour) -> Vec<String> {
+pub fn charts(score: &Score, beside: Beside, colour: Colour) -> Vec<String> {
     let mut lines = vec![colour.dim(&format!("{:NAME_WIDTH$} {}", "", hours(score)))];
     for site in &score.sites {
-        lines.extend(site_lines(site, colour));
+        let [mut carbon, mut trained] = site_lines(site, colour);
+        if beside == Beside::Present {
+            let [level, workers] = present(site, colour);
+            carbon.push_str(&level);
+            trained.push_str(&workers);
+        }
+        lines.extend([carbon, trained]);
     }
     lines.push(colour.dim(&format!(
-        "{:NAME_WIDTH$} ▁ clean to █ dirty: marginal gCO2e/kWh    ━ a worker trains",
+        "{:NAME_WIDTH$} ▁ clean █ dirty grid (marginal carbon)   ━ GPUs train",
         ""
     )));
     lines
@@ -88,18 +107,28 @@ fn hours(score: &Score) -> String {
     line.trim_end().to_owned()
 }
 
-/// Two lines of one site: the carbon levels with its figures, and where it trained.
+/// Two lines of one site: the carbon levels, and where it trained.
 fn site_lines(site: &Site, colour: Colour) -> [String; 2] {
-    let figures = site.figures();
     let carbon: String = site.cells.iter().map(bar).collect();
     let trained: String = site.cells.iter().map(trained).collect();
+    let name: String = site.name.chars().take(NAME_WIDTH).collect();
+    [
+        format!("{name:NAME_WIDTH$} {carbon}"),
+        format!("{:NAME_WIDTH$} {}", "", colour.green(&trained)),
+    ]
+}
+
+/// What stands beside the two lines of a site while it runs.
+fn present(site: &Site, colour: Colour) -> [String; 2] {
+    let figures = site.figures();
     let emissions = if site.follows_average() {
         figures.emissions_average_kg()
     } else {
         figures.emissions_marginal_kg()
     };
-    let name = cut(&site.name, NAME_WIDTH);
-    let level = site.level.map_or_else(|| "-".to_owned(), |level| format!("{level:.1}"));
+    let level = site
+        .level
+        .map_or_else(|| "-".to_owned(), |level| format!("{level:.1}"));
     let workers = site.workers;
     let word = format!("{:>8}", workers.word());
     let word = match workers.word() {
@@ -107,31 +136,26 @@ fn site_lines(site: &Site, colour: Colour) -> [String; 2] {
         "resting" => colour.dim(&word),
         _ => colour.yellow(&word),
     };
-    let first = format!("{name:NAME_WIDTH$} {carbon} {level:>7} g/kWh  {:>9.2} kWh", figures.energy_kwh());
     let kg = emissions.map_or_else(|| "-".to_owned(), |kg| format!("{kg:.3}"));
-    let second = format!(
-        "{:NAME_WIDTH$} {} {word} {}/{}  {kg:>9} kgCO2e",
-        "",
-        colour.green(&trained),
-        workers.ready,
-        workers.wanted,
-    );
-    [first, second]
+    [
+        format!(" {level:>7} g/kWh  {:>9.2} kWh", figures.energy_kwh()),
+        // Ready of wanted workers.
+        format!(
+            " {word} {}/{}  {kg:>9} kgCO2e",
+            workers.ready, workers.wanted
+        ),
+    ]
 }
 
 fn bar(cell: &Cell) -> char {
     cell.level().map_or(' ', |level| {
         let share = (level / LEVEL_FULL).clamp(0.0, 1.0);
-        BARS[(share * (BARS.len() - 1) as f64).round() as usize]
+        BARS[(share * (BARS.len() - 1) as f64).floor() as usize]
     })
 }
 
 fn trained(cell: &Cell) -> char {
     if cell.ready_ms > 0 { '━' } else { ' ' }
-}
-
-fn cut(name: &str, width: usize) -> String {
-    name.chars().take(width).collect()
 }
 
 /// `17:05` of an instant, in UTC.
@@ -142,7 +166,10 @@ pub fn clock(at: Timestamp) -> String {
 
 /// `2026-01-11 17:05` of an instant, in UTC.
 pub fn date_and_clock(at: Timestamp) -> String {
-    at.to_string().get(..16).unwrap_or_default().replace('T', " ")
+    at.to_string()
+        .get(..16)
+        .unwrap_or_default()
+        .replace('T', " ")
 }
 
 /// A bar of `width` columns that is filled to `share`.

@@ -62,14 +62,25 @@ pub fn run(scenario: &Scenario) -> Result<Finished, Error> {
     }
     run.score.advance(run.writer.engine(), scenario.end);
     run.score.look(run.writer.engine(), scenario.end);
-    Ok(Finished { score: run.score, writer: run.writer })
+    Ok(Finished {
+        score: run.score,
+        writer: run.writer,
+    })
 }
 
 /// What opens the first term: the daemon's start, then fleet and policies together.
-pub fn opening(scenario: &Scenario, term: u64) -> [Vec<Event>; 2] {
-    let started = Started { term, seed: SEED, version: CORE_VERSION.to_owned() };
-    let fleet = Event::FleetReplaced { file: PackedFile::pack(&scenario.fleet_file) };
-    let policies = Event::PoliciesReplaced { files: vec![PackedFile::pack(&scenario.policy_file)] };
+fn opening(scenario: &Scenario) -> [Vec<Event>; 2] {
+    let started = Started {
+        term: 1,
+        seed: SEED,
+        version: CORE_VERSION.to_owned(),
+    };
+    let fleet = Event::FleetReplaced {
+        file: PackedFile::pack(&scenario.fleet_file),
+    };
+    let policies = Event::PoliciesReplaced {
+        files: vec![PackedFile::pack(&scenario.policy_file)],
+    };
     [vec![Event::Started(started)], vec![fleet, policies]]
 }
 
@@ -92,7 +103,7 @@ impl Run {
             pools: MemoryPools::new(BTreeMap::new()),
             score: Score::new(scenario),
             steps: steps.peekable(),
-            inbox: opening(scenario, 1).into(),
+            inbox: opening(scenario).into(),
             now: scenario.start,
             effects: Effects::default(),
         })
@@ -104,7 +115,14 @@ impl Run {
             return Some(self.now);
         }
         let reading = self.steps.peek().map(|step| step.at);
-        [reading, self.writer.engine().next_wakeup(), self.pools.next_due()].into_iter().flatten().min()
+        [
+            reading,
+            self.writer.engine().next_wakeup(),
+            self.pools.next_due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Takes one group at `at` and carries out what it asks for.
@@ -114,7 +132,8 @@ impl Run {
         let group = self.gather(at)?;
         self.score.advance(self.writer.engine(), at);
         self.writer.commit(at, &group, &[], &mut self.effects)?;
-        self.score.record(self.writer.engine(), at, group.events(), &self.effects);
+        self.score
+            .record(self.writer.engine(), at, group.events(), &self.effects);
         for action in std::mem::take(&mut self.effects).actions {
             self.carry_out(&action);
         }
@@ -124,7 +143,8 @@ impl Run {
     /// What waits at `at`: internal messages first, then readings; a tick if time alone calls.
     fn gather(&mut self, at: Timestamp) -> Result<Group, Error> {
         let seen = self.pools.observe_due(at);
-        self.inbox.extend(seen.into_iter().map(|seen| vec![Event::PoolObserved(seen)]));
+        self.inbox
+            .extend(seen.into_iter().map(|seen| vec![Event::PoolObserved(seen)]));
         let mut group = Group::default();
         while let Some(events) = self.inbox.front() {
             let request = Request::new(events.clone())?;
@@ -135,7 +155,12 @@ impl Run {
             self.inbox.pop_front();
         }
         while let Some(step) = self.steps.next_if(|step| step.at <= at) {
-            let request = Request::new(step.readings.into_iter().map(Event::SignalAccepted).collect())?;
+            let request = Request::new(
+                step.readings
+                    .into_iter()
+                    .map(Event::SignalAccepted)
+                    .collect(),
+            )?;
             group.add(request);
         }
         if group.is_empty() {
@@ -145,10 +170,16 @@ impl Run {
     }
 
     fn carry_out(&mut self, action: &Action) {
-        let Some((command, call)) = command(action, self.writer.engine()) else { return };
+        let Some((command, call)) = command(action, self.writer.engine()) else {
+            return;
+        };
         let outcome = self.pools.apply(&command, self.now);
         let (Command::Claim { pool, .. } | Command::Scale { pool, .. }) = &command;
-        let settled = Settled { pool: pool.name.clone(), call, outcome };
+        let settled = Settled {
+            pool: pool.name.clone(),
+            call,
+            outcome,
+        };
         self.inbox.push_back(vec![Event::ActionSettled(settled)]);
     }
 }
@@ -158,12 +189,24 @@ fn command(action: &Action, engine: &Engine) -> Option<(Command, Call)> {
     match action {
         Action::Claim { pool, term, .. } => {
             let pool = engine.fleet().pool(pool)?.clone();
-            Some((Command::Claim { pool, term: *term }, Call::Claim { term: *term }))
+            Some((
+                Command::Claim { pool, term: *term },
+                Call::Claim { term: *term },
+            ))
         }
         Action::Scale(scale) => {
             let pool = engine.fleet().pool(&scale.pool)?.clone();
-            let call = Call::Scale { term: scale.term, generation: scale.generation };
-            Some((Command::Scale { pool, scale: scale.clone() }, call))
+            let call = Call::Scale {
+                term: scale.term,
+                generation: scale.generation,
+            };
+            Some((
+                Command::Scale {
+                    pool,
+                    scale: scale.clone(),
+                },
+                call,
+            ))
         }
         Action::Broadcast(_) | Action::Reply { .. } | Action::Refuse { .. } => None,
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sunward_simulations::accounting::{Figures, hours};
 
-use super::chart::{Colour, WIDTH, charts, clock, date_and_clock};
+use super::chart::{Beside, Colour, WIDTH, charts, clock, date_and_clock};
 use super::scenario::Scenario;
 use super::score::{Score, Site};
 
@@ -110,7 +110,11 @@ fn row(site: &Site) -> SiteRow {
         site: site.name.to_string(),
         hours: figures.hours(),
         energy_kwh: figures.energy_kwh(),
-        emissions_kg: if site.follows_average() { average } else { marginal },
+        emissions_kg: if site.follows_average() {
+            average
+        } else {
+            marginal
+        },
         emissions_average_kg: average,
         emissions_marginal_kg: marginal,
         starts: figures.starts,
@@ -123,14 +127,23 @@ pub fn table(scenario: &Scenario, score: &Score, colour: Colour) -> String {
     let mut lines = vec![
         colour.bold("sunward demo: GPU training follows clean energy over three sites"),
         format!(
-            "{} to {} UTC, policy {}",
+            "{} to {} UTC, by {}:",
             date_and_clock(scenario.start),
             date_and_clock(score.at),
             scenario.policy_file.path
         ),
-        String::new(),
     ];
-    lines.extend(charts(score, colour));
+    lines.extend(
+        scenario
+            .conditions()
+            .map(|line| colour.dim(&format!("  {line}"))),
+    );
+    lines.push(String::new());
+    lines.extend(
+        charts(score, Beside::Nothing, colour)
+            .iter()
+            .map(|line| line.trim_end().to_owned()),
+    );
     lines.push(String::new());
     lines.extend(happenings(score, colour));
     lines.push(String::new());
@@ -147,9 +160,16 @@ pub fn table(scenario: &Scenario, score: &Score, colour: Colour) -> String {
 /// What happened, one line each.
 pub fn happenings(score: &Score, colour: Colour) -> Vec<String> {
     let all = &score.happenings;
-    let mut lines: Vec<String> =
-        all.iter().take(HAPPENINGS_SHOWN_MAX).map(|happening| happening_line(happening, colour)).collect();
-    if let Some(more) = all.len().checked_sub(HAPPENINGS_SHOWN_MAX).filter(|more| *more > 0) {
+    let mut lines: Vec<String> = all
+        .iter()
+        .take(HAPPENINGS_SHOWN_MAX)
+        .map(|happening| happening_line(happening, colour))
+        .collect();
+    if let Some(more) = all
+        .len()
+        .checked_sub(HAPPENINGS_SHOWN_MAX)
+        .filter(|more| *more > 0)
+    {
         lines.push(colour.dim(&format!("and {more} more")));
     }
     lines
@@ -160,23 +180,47 @@ pub fn happening_line(happening: &super::score::Happening, colour: Colour) -> St
     let what = format!("{:6}", happening.what);
     let what = match happening.what {
         "trains" => colour.green(&what),
+        "pushed" => colour.bold(&what),
         _ => colour.yellow(&what),
     };
-    format!("{}  {:8} {what}  {}", clock(happening.at), happening.site, happening.why)
+    format!(
+        "{}  {:8} {what}  {}",
+        clock(happening.at),
+        happening.site,
+        happening.why
+    )
 }
 
 fn figures(report: &Report, colour: Colour) -> Vec<String> {
     let kg = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |kg| format!("{kg:.3}"));
     let line = |site: &str, hours: f64, kwh: f64, emissions: Option<f64>, starts: u32| {
-        format!("{site:10} {hours:>10.2} {kwh:>10.2} {:>12} {starts:>8}", kg(emissions))
+        format!(
+            "{site:10} {hours:>10.2} {kwh:>10.2} {:>12} {starts:>8}",
+            kg(emissions)
+        )
     };
-    let heading = format!("{:10} {:>10} {:>10} {:>12} {:>8}", "site", "site-hours", "kWh", "kgCO2e", "starts");
+    let heading = format!(
+        "{:10} {:>10} {:>10} {:>12} {:>8}",
+        "site", "site-hours", "kWh", "kgCO2e", "starts"
+    );
     let mut lines = vec![colour.bold(&heading)];
     for row in &report.sites {
-        lines.push(line(&row.site, row.hours, row.energy_kwh, row.emissions_kg, row.starts));
+        lines.push(line(
+            &row.site,
+            row.hours,
+            row.energy_kwh,
+            row.emissions_kg,
+            row.starts,
+        ));
     }
     let totals = &report.totals;
-    let all = line("all", totals.site_hours, totals.energy_kwh, totals.emissions_kg, totals.starts);
+    let all = line(
+        "all",
+        totals.site_hours,
+        totals.energy_kwh,
+        totals.emissions_kg,
+        totals.starts,
+    );
     lines.push(colour.bold(&all));
     lines
 }

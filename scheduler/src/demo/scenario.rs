@@ -18,8 +18,8 @@ const FLEET: &str = include_str!("fleet.yaml");
 const SOURCE: &str = "watttime";
 /// The scheme of the series' zones.
 const SCHEME: &str = "wt";
-/// How long the shipped policy believes a reading of a live feed.
-const LIVE_AGE: &str = "max_age: 10m";
+/// How long the shipped policy believes a reading, which suits the feed of a running grid.
+const SHIPPED_AGE: &str = "max_age: 10m";
 /// The zone that a newcomer is invited to push a reading for: its own window opens late.
 const INVITED_ZONE: &str = "SPP_TX";
 
@@ -53,15 +53,19 @@ pub struct Scenario {
 impl Scenario {
     /// Table T1 at the sites of its published run.
     pub fn t1() -> Scenario {
-        let fleet_file = SourceFile { path: "demo/fleet.yaml".to_owned(), text: FLEET.to_owned() };
+        let fleet_file = SourceFile {
+            path: "demo/fleet.yaml".to_owned(),
+            text: FLEET.to_owned(),
+        };
         // A reading that someone pushes holds to the series' end, many times the age at which the
         // feed of a running grid is given up. The series itself has a new reading every step.
         let age = format!("max_age: {}", t1::LENGTH);
         let policy_file = SourceFile {
             path: "policies/library/curtailment.yaml".to_owned(),
-            text: SHIPPED_POLICY.replace(LIVE_AGE, &age),
+            text: SHIPPED_POLICY.replace(SHIPPED_AGE, &age),
         };
-        let fleet = Fleet::parse(&fleet_file).expect("the embedded fleet is valid: a test loads it");
+        let fleet =
+            Fleet::parse(&fleet_file).expect("the embedded fleet is valid: a test loads it");
         let policies = PolicySet::compile(std::slice::from_ref(&policy_file))
             .expect("the shipped policy is valid: a test loads it");
         Scenario {
@@ -75,6 +79,12 @@ impl Scenario {
         }
     }
 
+    /// The lines of the policy file that say when a site starts and leaves.
+    pub fn conditions(&self) -> impl Iterator<Item = &str> {
+        let lines = self.policy_file.text.lines().map(str::trim);
+        lines.filter(|line| line.starts_with("activate:") || line.starts_with("release:"))
+    }
+
     /// How long it lasts.
     pub fn length(&self) -> Span {
         self.end - self.start
@@ -84,8 +94,11 @@ impl Scenario {
     pub fn steps(&self) -> impl Iterator<Item = Step> + use<> {
         let start = self.start;
         let length = self.length();
-        let mut rows: Vec<_> =
-            self.series.iter().map(|series| (stream(series.zone), series.rows(length))).collect();
+        let mut rows: Vec<_> = self
+            .series
+            .iter()
+            .map(|series| (stream(series.zone), series.rows(length)))
+            .collect();
         std::iter::from_fn(move || {
             let readings: Vec<Level> = rows
                 .iter_mut()
@@ -119,7 +132,11 @@ impl Scenario {
         let of_zone = |series: &WindowSeries| {
             let mut sites = self.fleet.sites();
             sites
-                .find(|site| site.zones.get(SCHEME).is_some_and(|code| code.as_ref() == series.zone))
+                .find(|site| {
+                    site.zones
+                        .get(SCHEME)
+                        .is_some_and(|code| code.as_ref() == series.zone)
+                })
                 .map(|site| site.name.clone())
         };
         self.series.iter().filter_map(of_zone).collect()
@@ -128,7 +145,10 @@ impl Scenario {
     /// The series' mean at a site, in gCO2e/kWh.
     pub fn mean_level(&self, site: &str) -> Option<f64> {
         let zone = self.fleet.site(site)?.zones.get(SCHEME)?;
-        let series = self.series.iter().find(|series| series.zone == zone.as_ref())?;
+        let series = self
+            .series
+            .iter()
+            .find(|series| series.zone == zone.as_ref())?;
         let values: Vec<f64> = series.rows(self.length()).map(|row| row.value).collect();
         Some(values.iter().sum::<f64>() / values.len() as f64)
     }
@@ -138,7 +158,10 @@ fn stream(zone: &str) -> StreamKey {
     StreamKey {
         source: SOURCE.into(),
         kind: Kind::CarbonIntensity,
-        scope: Scope::Zone { scheme: SCHEME.into(), code: zone.into() },
+        scope: Scope::Zone {
+            scheme: SCHEME.into(),
+            code: zone.into(),
+        },
         basis: Some(Basis::Marginal),
     }
 }
@@ -173,13 +196,19 @@ mod tests {
     fn every_pool_reads_one_of_the_series() {
         let scenario = Scenario::t1();
         let first = scenario.steps().next();
-        let played: Vec<_> =
-            first.iter().flat_map(|step| &step.readings).map(|level| &level.stream).collect();
+        let played: Vec<_> = first
+            .iter()
+            .flat_map(|step| &step.readings)
+            .map(|level| &level.stream)
+            .collect();
         for pool in scenario.fleet.pools() {
             for policy in scenario.policies.policies() {
                 for signal in &policy.signals {
                     let read = stream_key(signal, pool, &scenario.fleet);
-                    assert!(read.as_ref().is_some_and(|key| played.contains(&key)), "{read:?}");
+                    assert!(
+                        read.as_ref().is_some_and(|key| played.contains(&key)),
+                        "{read:?}"
+                    );
                 }
             }
         }

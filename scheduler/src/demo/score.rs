@@ -6,16 +6,17 @@
 use std::sync::Arc;
 
 use sunward_core::action::{Action, Decision, Effects, EventKind};
-use sunward_core::board::Board;
+use sunward_core::board::{Answer, Board};
 use sunward_core::engine::Engine;
 use sunward_core::event::Event;
 use sunward_core::pools::stream_key;
-use sunward_core::signal::StreamKey;
+use sunward_core::signal::{Level, StreamKey};
 use sunward_core::time::{Span, Timestamp};
 use sunward_core::units::{Basis, Kind};
 use sunward_policies::facts::Reading;
 use sunward_simulations::accounting::{Carbon, CarbonLevel, Figures, Load, SiteAccount};
 
+use super::chart::clock;
 use super::scenario::Scenario;
 
 /// Cells of a site's chart over the whole series.
@@ -56,7 +57,11 @@ impl Workers {
     /// In one word.
     pub fn word(self) -> &'static str {
         match self {
-            Workers { wanted: 0, ready: 0, stopping: 0 } => "resting",
+            Workers {
+                wanted: 0,
+                ready: 0,
+                stopping: 0,
+            } => "resting",
             Workers { wanted: 0, .. } => "stopping",
             Workers { ready: 0, .. } => "starting",
             _ => "training",
@@ -101,7 +106,7 @@ pub struct Happening {
     pub at: Timestamp,
     /// Where.
     pub site: Arc<str>,
-    /// `starts`, `trains`, `leaves`, ...
+    /// `pushed`, `starts`, `trains` or `leaves`.
     pub what: &'static str,
     /// Why, in words.
     pub why: String,
@@ -135,7 +140,11 @@ impl Score {
             start: scenario.start,
             length: scenario.length(),
             at: scenario.start,
-            sites: scenario.sites().into_iter().map(|site| new_site(site, scenario)).collect(),
+            sites: scenario
+                .sites()
+                .into_iter()
+                .map(|site| new_site(site, scenario))
+                .collect(),
             signals: 0,
             pushed: 0,
             decisions: 0,
@@ -163,9 +172,9 @@ impl Score {
             let load = load(engine, &site.name);
             let mut now = from;
             while now < at {
-                let (level, until) = site.level_at(board, now);
+                let level = site.level_at(board, now);
                 let (cell, cell_end) = cell_at(start, length, now);
-                let until = until.unwrap_or(at).min(cell_end).min(at);
+                let until = level.until.unwrap_or(at).min(cell_end).min(at);
                 site.account.draw(until - now, load, level.carbon);
                 site.cells[cell].add(until - now, load, level.grams);
                 now = until;
@@ -179,7 +188,10 @@ impl Score {
         for event in group {
             if let Event::SignalAccepted(level) = event {
                 self.signals += 1;
-                self.pushed += u64::from(level.issued_at != Some(self.start));
+                if level.issued_at != Some(self.start) {
+                    self.pushed += 1;
+                    self.note_pushed(level, at);
+                }
             }
         }
         self.decisions += effects.decisions.len() as u64;
@@ -189,17 +201,28 @@ impl Score {
             }
         }
         for action in &effects.actions {
-            let Action::Broadcast(envelope) = action else { continue };
+            let Action::Broadcast(envelope) = action else {
+                continue;
+            };
             self.events += 1;
             match envelope.kind {
                 EventKind::SiteJoining => {
-                    if let Some(site) = self.sites.iter_mut().find(|site| site.name == envelope.site) {
+                    if let Some(site) = self
+                        .sites
+                        .iter_mut()
+                        .find(|site| site.name == envelope.site)
+                    {
                         site.account.started();
                     }
                 }
                 EventKind::SiteReady => {
-                    let why = "its worker is ready".to_owned();
-                    self.note(Happening { at, site: envelope.site.clone(), what: "trains", why });
+                    let why = "first worker ready".to_owned();
+                    self.note(Happening {
+                        at,
+                        site: envelope.site.clone(),
+                        what: "trains",
+                        why,
+                    });
                 }
                 EventKind::SiteDraining | EventKind::SiteDrained => {}
             }
@@ -210,13 +233,44 @@ impl Score {
     /// Looks at what holds at `at`.
     pub fn look(&mut self, engine: &Engine, at: Timestamp) {
         for site in &mut self.sites {
-            site.level = site.level_at(&engine.state().board, at).0.grams;
+            site.level = site.level_at(&engine.state().board, at).grams;
             site.workers = workers(engine, &site.name);
         }
     }
 
+    /// A reading that does not belong to the series, at the sites that read its stream.
+    fn note_pushed(&mut self, level: &Level, at: Timestamp) {
+        let reads = |site: &Site| {
+            [&site.marginal, &site.average]
+                .into_iter()
+                .flatten()
+                .any(|key| *key == level.stream)
+        };
+        let sites: Vec<Arc<str>> = self
+            .sites
+            .iter()
+            .filter(|site| reads(site))
+            .map(|site| site.name.clone())
+            .collect();
+        let unit = level.stream.kind.unit().as_str();
+        let value = level
+            .value
+            .map_or_else(|| "no value".to_owned(), |value| format!("{value} {unit}"));
+        for site in sites {
+            let why = format!("{value} until {}", clock(level.valid_to));
+            self.note(Happening {
+                at,
+                site,
+                what: "pushed",
+                why,
+            });
+        }
+    }
+
     fn note_decision(&mut self, engine: &Engine, decision: &Decision) {
-        let Some(pool) = engine.fleet().pool(&decision.pool) else { return };
+        let Some(pool) = engine.fleet().pool(&decision.pool) else {
+            return;
+        };
         let read: Vec<String> = decision
             .inputs
             .iter()
@@ -228,7 +282,11 @@ impl Score {
         self.note(Happening {
             at: decision.at,
             site: pool.site.clone(),
-            what: if decision.target > decision.before { "starts" } else { "leaves" },
+            what: if decision.target > decision.before {
+                "starts"
+            } else {
+                "leaves"
+            },
             why: format!("{} ({})", read.join(", "), decision.rule),
         });
     }
@@ -240,27 +298,33 @@ impl Score {
     }
 }
 
-/// A carbon level in both forms.
+/// What the streams of a site say at an instant.
 struct LevelNow {
     carbon: Carbon,
+    /// By the stream that is followed, in gCO2e/kWh.
     grams: Option<f64>,
+    /// The first later instant at which it may be otherwise.
+    until: Option<Timestamp>,
 }
 
 impl Site {
-    /// The levels at `at`, and the first later instant at which they may differ.
-    fn level_at(&self, board: &Board, at: Timestamp) -> (LevelNow, Option<Timestamp>) {
-        let (marginal, marginal_until) = level_of(self.marginal.as_ref(), board, at);
-        let (average, average_until) = level_of(self.average.as_ref(), board, at);
-        let carbon = |level: Option<Option<f64>>| match level {
+    fn level_at(&self, board: &Board, at: Timestamp) -> LevelNow {
+        let marginal = answer(self.marginal.as_ref(), board, at);
+        let average = answer(self.average.as_ref(), board, at);
+        let carbon = |answer: Option<Answer>| match answer.map(value) {
             None => CarbonLevel::NoStream,
             Some(None) => CarbonLevel::Missing,
             Some(Some(grams)) => CarbonLevel::from_grams(grams),
         };
-        let level = LevelNow {
-            carbon: Carbon { average: carbon(average), marginal: carbon(marginal) },
-            grams: marginal.or(average).flatten(),
-        };
-        (level, [marginal_until, average_until].into_iter().flatten().min())
+        let changes = [marginal, average].into_iter().flatten();
+        LevelNow {
+            carbon: Carbon {
+                average: carbon(average),
+                marginal: carbon(marginal),
+            },
+            grams: marginal.or(average).and_then(value),
+            until: changes.filter_map(|answer| answer.next_change_at).min(),
+        }
     }
 }
 
@@ -284,7 +348,9 @@ fn new_site(name: Arc<str>, scenario: &Scenario) -> Site {
             let policies = scenario.policies.policies().iter();
             let signals = policies.flat_map(|policy| &policy.signals);
             signals
-                .filter(|signal| signal.kind == Kind::CarbonIntensity && signal.basis == Some(basis))
+                .filter(|signal| {
+                    signal.kind == Kind::CarbonIntensity && signal.basis == Some(basis)
+                })
                 .filter_map(|signal| stream_key(signal, pool, &scenario.fleet))
         });
         keys.next()
@@ -296,40 +362,58 @@ fn new_site(name: Arc<str>, scenario: &Scenario) -> Site {
         account: SiteAccount::default(),
         cells: [Cell::default(); CELLS],
         level: None,
-        workers: Workers { wanted: 0, ready: 0, stopping: 0 },
+        workers: Workers {
+            wanted: 0,
+            ready: 0,
+            stopping: 0,
+        },
     }
 }
 
-/// `None` without a stream; `Some(None)` without a value at `at`.
-fn level_of(
-    key: Option<&StreamKey>,
-    board: &Board,
-    at: Timestamp,
-) -> (Option<Option<f64>>, Option<Timestamp>) {
-    let Some(key) = key else { return (None, None) };
-    let Some(id) = board.find(key) else { return (Some(None), None) };
+/// What a stream says at `at`; `None` where the policy reads no such stream.
+fn answer(key: Option<&StreamKey>, board: &Board, at: Timestamp) -> Option<Answer> {
     // What happened is accounted for however old it was by then: age is the policy's concern.
-    let answer = board.stream(id).answer(at, Span::MAX);
-    let value = match answer.reading {
+    let said = board
+        .find(key?)
+        .map(|id| board.stream(id).answer(at, Span::MAX));
+    Some(said.unwrap_or(Answer {
+        reading: Reading::Missing,
+        received_at: None,
+        next_change_at: None,
+    }))
+}
+
+fn value(answer: Answer) -> Option<f64> {
+    match answer.reading {
         Reading::Fresh { value } | Reading::Stale { value } => Some(value),
         Reading::Missing => None,
-    };
-    (Some(value), answer.next_change_at)
+    }
 }
 
 /// What the ready workers of a site draw.
 fn load(engine: &Engine, site: &str) -> Load {
-    engine.fleet().pools_of_site(site).fold(Load::default(), |load, pool| {
-        let state = engine.state().pools.get(&pool.name);
-        let ready = state.and_then(|state| state.ledger.confirmed).map_or(0, |seen| seen.ready);
-        load.and(ready, pool.training_kw)
-    })
+    engine
+        .fleet()
+        .pools_of_site(site)
+        .fold(Load::default(), |load, pool| {
+            let state = engine.state().pools.get(&pool.name);
+            let ready = state
+                .and_then(|state| state.ledger.confirmed)
+                .map_or(0, |seen| seen.ready);
+            load.and(ready, pool.training_kw)
+        })
 }
 
 fn workers(engine: &Engine, site: &str) -> Workers {
-    let mut sum = Workers { wanted: 0, ready: 0, stopping: 0 };
+    let mut sum = Workers {
+        wanted: 0,
+        ready: 0,
+        stopping: 0,
+    };
     for pool in engine.fleet().pools_of_site(site) {
-        let Some(state) = engine.state().pools.get(&pool.name) else { continue };
+        let Some(state) = engine.state().pools.get(&pool.name) else {
+            continue;
+        };
         sum.wanted += state.ledger.desired.unwrap_or(0);
         if let Some(seen) = state.ledger.confirmed {
             sum.ready += seen.ready;
@@ -343,6 +427,10 @@ fn workers(engine: &Engine, site: &str) -> Workers {
 fn cell_at(start: Timestamp, length: Span, at: Timestamp) -> (usize, Timestamp) {
     let cell_ms = (length.as_millis() / CELLS as i64).max(1);
     let cell = ((at - start).as_millis().max(0) / cell_ms).min(CELLS as i64 - 1);
-    let end = if cell + 1 == CELLS as i64 { Timestamp::MAX } else { start + Span::from_millis((cell + 1) * cell_ms) };
+    let end = if cell + 1 == CELLS as i64 {
+        Timestamp::MAX
+    } else {
+        start + Span::from_millis((cell + 1) * cell_ms)
+    };
     (cell as usize, end)
 }

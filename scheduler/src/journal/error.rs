@@ -23,7 +23,7 @@ pub enum Error {
     /// Something can't be read whole. Nothing of it is used.
     #[error(
         "journal {}: damaged, index {first_unreadable_index} is the first that can't be read whole ({detail}). \
-         Nothing was changed. To go on, put a copy of the closed journal file (a backup) in its place, \
+         Nothing of it is used. To go on, put a copy of the closed journal file (a backup) in its place, \
          or move the file away and start with an empty journal (what that loses and what is rebuilt from the \
          fleet is described under \"Starting with an empty journal\" in the documentation)",
         path.display()

@@ -8,17 +8,24 @@
 //! - Durability is immediate: `commit` returns after the `fdatasync` that holds the whole append.
 //! - Two-phase commit stays off: it costs a second sync per commit. The one-phase commit is safe
 //!   because redb verifies the newest commit's checksums after a crash and falls back to the one
-//!   before it. Closing the file does use two phases, so that after an orderly end a damaged newest
-//!   commit is reported and not taken for one that a crash interrupted. What remains: a bit that
-//!   flips in the very last commit *and* a crash without an orderly end look like an interrupted commit.
+//!   before it. That a damaged newest commit is not taken for an interrupted one is ensured by
+//!   closing in two phases, and by the note of acknowledged indexes in the first page (`header.rs`).
+//!   What remains: a bit that flips in the last commit before a loss of *power*.
 //! - Quick repair stays off: it needs two-phase commit and writes the allocator's state with every
 //!   commit. The price is that redb reads the whole file after a crash, which we want on any start.
 //! - The cache is bounded by [`CACHE_BYTES_DEFAULT`]; redb's own default is 1 GiB.
 
 mod dedupe;
+mod header;
 mod opening;
+mod records;
 mod storage;
 mod tables;
+
+#[cfg(test)]
+pub(super) use self::header::first_page;
+#[cfg(test)]
+pub(super) use self::storage::{Handle, JournalFile, Storage as RawStorage};
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,11 +38,11 @@ use ::redb::{
 };
 
 use self::opening::{contained, create_file, error, open_database, open_file};
+use self::records::{remove_before, store_decisions, store_record};
 use self::storage::Storage;
 use self::tables::{
-    CURSORS, DECISIONS, META, RECORDS, SNAPSHOTS, TRUNCATED_AT_KEY, Trouble, record_len,
-    seal_decision, seal_record, seal_snapshot, seal_text, unseal_decision, unseal_record,
-    unseal_text, usable_snapshot,
+    CURSORS, DECISIONS, RECORDS, SNAPSHOTS, Trouble, seal_snapshot, seal_text, unseal_decision,
+    unseal_record, unseal_text, usable_snapshot,
 };
 use super::{
     Append, BodyHash, CURSOR_BYTES_MAX, CURSORS_MAX, DEDUPE_IDS_PER_SOURCE_MAX, DecisionRecord,
@@ -137,7 +144,7 @@ impl Redb {
     ) -> Result<Self, Error> {
         let storage = Storage::new(raw);
         let (database, extent) = open_database(path, &storage, options.cache_bytes)?;
-        Ok(Self {
+        let journal = Self {
             path: path.to_owned(),
             storage,
             database: Some(database),
@@ -150,7 +157,13 @@ impl Redb {
             dedupe_evictions: 0,
             dedupe_swept: String::new(),
             failed: Cell::new(false),
-        })
+        };
+        if journal.options.access != Access::ReadOnly {
+            // Opening commits, so that a record which landed before a crash is durable by now; from
+            // here on the caller may act on it.
+            journal.acknowledge(journal.last_index);
+        }
+        Ok(journal)
     }
 
     /// Makes an empty storage an empty journal.
@@ -258,6 +271,14 @@ impl Redb {
         }
     }
 
+    /// Notes an acknowledgement. The record is durable, so a failure here must not fail the append;
+    /// the next write meets the same disk.
+    fn acknowledge(&self, index: u64) {
+        if let Err(error) = self.storage.acknowledge(index) {
+            tracing::warn!(%error, path = %self.path.display(), index, "the acknowledged index could not be noted");
+        }
+    }
+
     fn drop_database(&mut self) {
         let database = self.database.take();
         // After a panic inside redb its locks may be poisoned, and dropping it may panic again.
@@ -294,65 +315,6 @@ impl Drop for Redb {
     }
 }
 
-fn store_record(txn: &WriteTransaction, index: u64, entry: &Append<'_>) -> Result<(), Trouble> {
-    let mut records = txn.open_table(RECORDS)?;
-    let mut value = records.insert_reserve(index, record_len(entry.record.len()))?;
-    seal_record(index, entry.at_ms, entry.record, value.as_mut());
-    Ok(())
-}
-
-fn store_decisions(txn: &WriteTransaction, decisions: &[DecisionRecord]) -> Result<(), Trouble> {
-    if decisions.is_empty() {
-        return Ok(());
-    }
-    let mut table = txn.open_table(DECISIONS)?;
-    for decision in decisions {
-        let key = (
-            decision.pool.as_str(),
-            decision.at_ms,
-            decision.index,
-            decision.ordinal,
-        );
-        table.insert(key, seal_decision(key, &decision.bytes).as_slice())?;
-    }
-    Ok(())
-}
-
-/// Removes the records of `first..end` and the decisions they caused.
-fn remove_before(txn: &WriteTransaction, first: u64, end: u64) -> Result<(), Trouble> {
-    let mut records = txn.open_table(RECORDS)?;
-    let last = end - 1;
-    let last_at_ms = match records.get(last)? {
-        Some(value) => unseal_record(last, value.value())?.0,
-        None => return Err(Trouble::at(last, "the record is missing")),
-    };
-    records.retain_in(first..end, |_, _| false)?;
-    let stamp = seal_text(TRUNCATED_AT_KEY, &last_at_ms.to_le_bytes());
-    txn.open_table(META)?
-        .insert(TRUNCATED_AT_KEY, stamp.as_slice())?;
-    let mut decisions = txn.open_table(DECISIONS)?;
-    // One range per pool, as a pool's decisions lie together, ordered by time.
-    let mut after = String::new();
-    while let Some(pool) = first_pool(&decisions, &after)? {
-        let before = (pool.as_str(), i64::MIN, 0, 0)..(pool.as_str(), last_at_ms, end, 0);
-        decisions.retain_in(before, |_, _| false)?;
-        // A text followed by a zero byte is the first text after it.
-        after = pool + "\0";
-    }
-    Ok(())
-}
-
-/// The first pool with decisions whose name is `from` or after it.
-fn first_pool(
-    decisions: &impl ReadableTable<(&'static str, i64, u64, u32), &'static [u8]>,
-    from: &str,
-) -> Result<Option<String>, Trouble> {
-    let Some(entry) = decisions.range((from, i64::MIN, 0, 0)..)?.next() else {
-        return Ok(None);
-    };
-    Ok(Some(entry?.0.value().0.to_owned()))
-}
-
 impl Journal for Redb {
     fn last_index(&self) -> u64 {
         self.last_index
@@ -379,6 +341,7 @@ impl Journal for Redb {
             let stamp = (index, entry.at_ms);
             dedupe::remember(txn, stamp, entry.dedupe, ids_max, &mut swept)
         })?;
+        self.acknowledge(index);
         self.last_index = index;
         self.last_at_ms = Some(entry.at_ms);
         self.dedupe_evictions += evicted;
@@ -572,6 +535,7 @@ impl Journal for Redb {
         let (database, extent) =
             open_database(&self.path, &self.storage, self.options.cache_bytes)?;
         if extent.last_index < self.last_index {
+            // The first page would say so too, if the file is still the one it was.
             return Err(Error::Damaged {
                 path: self.path.clone(),
                 first_unreadable_index: extent.last_index + 1,
@@ -581,8 +545,9 @@ impl Journal for Redb {
         self.database = Some(database);
         self.first_index = extent.first_index;
         self.last_index = extent.last_index;
-        self.last_at_ms = extent.last_at_ms.or(self.last_at_ms);
+        self.last_at_ms = extent.last_at_ms;
         self.failed.set(false);
+        self.acknowledge(self.last_index);
         Ok(self.last_index)
     }
 }

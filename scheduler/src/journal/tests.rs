@@ -4,6 +4,7 @@
 mod conformance;
 mod faults;
 mod files;
+mod workload;
 
 use std::path::Path;
 use std::sync::Arc;

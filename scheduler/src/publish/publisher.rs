@@ -151,6 +151,13 @@ impl Publisher {
         self
     }
 
+    /// The same, going on from the cursors that were saved before.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: BTreeMap<Arc<str>, Cursor>) -> Publisher {
+        self.positions = Arc::new(cursors);
+        self
+    }
+
     /// Publishes until `shutdown`, then what is pending, for at most `flush_max`. The engine
     /// loop must outlive it: cancel and await this before the loop is stopped.
     pub async fn run(mut self, shutdown: CancellationToken) {
@@ -236,6 +243,7 @@ impl Publisher {
             .tell_and_wait(Event::SinkUp {
                 sink: self.name.clone(),
                 ends: ends.clone(),
+                taken: self.taken(),
             })
             .await?;
         for federation in federations {
@@ -483,6 +491,18 @@ impl Publisher {
             u64::from(self.losses),
         );
         whole.mul_f64(0.5 + draw / 2.0)
+    }
+
+    /// How far the sink is known to have come.
+    fn taken(&self) -> Vec<StreamEnd> {
+        self.positions
+            .iter()
+            .map(|(federation, cursor)| StreamEnd {
+                federation: federation.clone(),
+                term: cursor.term,
+                sequence: cursor.sequence,
+            })
+            .collect()
     }
 
     fn moved(&mut self, federation: &Arc<str>, to: Cursor) {

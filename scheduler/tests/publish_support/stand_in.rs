@@ -207,12 +207,13 @@ impl Loop {
                 message = inbox.recv() => match message {
                     None => return,
                     Some(Message::Ask(look)) => look(&self.engine),
-                    Some(Message::Tell { event, ticket }) => {
-                        self.step(event);
+                    Some(Message::Tell { events, ticket }) => {
+                        events.into_iter().for_each(|event| self.step(event));
                         if let Some(ticket) = ticket {
                             let _ = ticket.send(self.engine.state().index);
                         }
                     }
+                    Some(Message::HigherTerm { .. } | Message::SaveCursor { .. }) => {}
                 },
             }
         }

@@ -85,6 +85,18 @@ fn a_good_reading_becomes_a_level_in_canonical_units() {
     assert_eq!((key.source.as_ref(), key.id.as_ref()), ("watttime", "r-1"));
 }
 
+fn refused_each<const N: usize>(cases: [(Value, &str, &str); N]) {
+    for (reading, pointer, code) in cases {
+        let rejection = one(&reading).unwrap_err();
+        assert_eq!(
+            (rejection.code.as_str(), rejection.pointer.as_str()),
+            (code, pointer),
+            "{reading}"
+        );
+        assert!(rejection.detail.len() > 20, "{code}: {}", rejection.detail);
+    }
+}
+
 #[test]
 fn every_mistake_has_its_code_and_its_place() {
     let long = "x".repeat(129);
@@ -148,6 +160,13 @@ fn every_mistake_has_its_code_and_its_place() {
             "/unit",
             "unknown_unit",
         ),
+    ];
+    refused_each(cases);
+}
+
+#[test]
+fn every_mistake_in_time_and_place_has_its_code_too() {
+    let cases = [
         (
             with(json!({"valid_from": "2026-03-01T12:00:00"})),
             "/valid_from",
@@ -217,15 +236,7 @@ fn every_mistake_has_its_code_and_its_place() {
         (json!([[]]), "/0", "not_an_object"),
         (json!(12), "", "not_an_object"),
     ];
-    for (reading, pointer, code) in cases {
-        let rejection = one(&reading).unwrap_err();
-        assert_eq!(
-            (rejection.code.as_str(), rejection.pointer.as_str()),
-            (code, pointer),
-            "{reading}"
-        );
-        assert!(rejection.detail.len() > 20, "{code}: {}", rejection.detail);
-    }
+    refused_each(cases);
 }
 
 #[test]

@@ -10,10 +10,11 @@ use std::sync::Arc;
 
 use ::redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend};
 
+use super::header::Header;
 use super::storage::{Handle, JournalFile, OpenError, Overlay, Storage};
 use super::tables::{
-    CURSORS, DECISIONS, DEDUPE_AGES, DEDUPE_IDS, DEDUPE_SOURCES, FORMAT_VERSION_KEY, META, RECORDS,
-    SNAPSHOTS, TRUNCATED_AT_KEY, Trouble, seal_text, unseal_number, unseal_record, usable_snapshot,
+    CURSORS, DECISIONS, DEDUPE_AGES, DEDUPE_IDS, DEDUPE_SOURCES, META, RECORDS, SNAPSHOTS,
+    TRUNCATED_AT_KEY, Trouble, unseal_number, unseal_record, usable_snapshot,
 };
 use crate::journal::{Error, FORMAT_VERSION};
 
@@ -130,14 +131,12 @@ pub(super) fn create_file(path: &Path) -> Result<(), Error> {
 /// Makes an empty storage an empty journal.
 pub(super) fn initialise(path: &Path, storage: &Arc<Storage>) -> Result<(), Error> {
     contained(path, "creating", &Cell::new(0), || {
+        storage.begin(FORMAT_VERSION).map_err(Trouble::Os)?;
         let handle = Handle(Arc::clone(storage));
         let database = Builder::new().create_with_backend(handle)?;
         let txn = database.begin_write()?;
-        let version = u64::from(FORMAT_VERSION).to_le_bytes();
-        let value = seal_text(FORMAT_VERSION_KEY, &version);
-        txn.open_table(META)?
-            .insert(FORMAT_VERSION_KEY, value.as_slice())?;
         // Created once and for all, so that reading never meets a table that is not there.
+        txn.open_table(META)?;
         txn.open_table(RECORDS)?;
         txn.open_table(SNAPSHOTS)?;
         txn.open_table(CURSORS)?;
@@ -161,29 +160,21 @@ pub(super) fn open_database(
     storage: &Arc<Storage>,
     cache_bytes: usize,
 ) -> Result<(Database, Extent), Error> {
-    let len = storage.len();
-    let len = len.map_err(|source| error(path, "opening", 0, Trouble::Os(source)))?;
-    if len == 0 {
-        return Err(Error::NotAJournal {
-            path: path.to_owned(),
-            detail: "it is empty".to_owned(),
-        });
-    }
+    let acknowledged = acknowledged(path, storage)?;
     let progress = Cell::new(UNKNOWN);
     let opened = contained(path, "opening", &progress, || {
         let database = Builder::new()
             .set_cache_size(cache_bytes)
             .set_check_integrity_on_open(true)
             .create_with_backend(Handle(Arc::clone(storage)))?;
-        let txn = database.begin_read()?;
-        if let Some(refusal) = format_refusal(path, &txn)? {
-            return Ok(Err(refusal));
+        let extent = extent(&database.begin_read()?, &progress)?;
+        if extent.last_index < acknowledged {
+            let detail = format!("records up to {acknowledged} were acknowledged");
+            return Err(Trouble::at(extent.last_index + 1, detail));
         }
-        let extent = extent(&txn, &progress)?;
-        Ok(Ok((database, extent)))
+        Ok((database, extent))
     });
     match opened {
-        Ok(result) => result,
         Err(Error::Damaged {
             path,
             first_unreadable_index: found,
@@ -199,37 +190,45 @@ pub(super) fn open_database(
                 detail,
             })
         }
-        Err(other) => Err(other),
+        other => other,
     }
 }
 
-/// Why the file is not for this program, if it is not.
-fn format_refusal(path: &Path, txn: &ReadTransaction) -> Result<Option<Error>, Trouble> {
-    let meta = match txn.open_table(META) {
-        Err(::redb::TableError::TableDoesNotExist(_)) => {
-            return Ok(Some(Error::NotAJournal {
-                path: path.to_owned(),
-                detail: "it is a redb database of something else".to_owned(),
-            }));
+/// Reads the first page: the highest index known to be acknowledged, or why the file is not for this
+/// program.
+fn acknowledged(path: &Path, storage: &Storage) -> Result<u64, Error> {
+    let os = |source| error(path, "opening", 0, Trouble::Os(source));
+    let path = path.to_owned();
+    let (found, acknowledged) = match storage.header().map_err(os)? {
+        Header::Journal {
+            format_version,
+            acknowledged,
+        } => (format_version, acknowledged),
+        Header::Foreign => {
+            let empty = storage.len().map_err(os)? == 0;
+            let detail = if empty {
+                "it is empty"
+            } else {
+                "its first page is not a journal's, or damaged"
+            };
+            return Err(Error::NotAJournal {
+                path,
+                detail: detail.to_owned(),
+            });
         }
-        other => other?,
     };
-    let Some(value) = meta.get(FORMAT_VERSION_KEY)? else {
-        return Err(Trouble::broken("the format version is missing"));
-    };
-    let version = unseal_number("the entry", FORMAT_VERSION_KEY, value.value())?;
-    let found = u32::try_from(version).unwrap_or(u32::MAX);
     if found > FORMAT_VERSION {
-        return Ok(Some(Error::NewerFormat {
-            path: path.to_owned(),
+        return Err(Error::NewerFormat {
+            path,
             found,
             supported: FORMAT_VERSION,
-        }));
+        });
     }
-    if found == 0 {
-        return Err(Trouble::broken("the format version is 0"));
-    }
-    Ok(None)
+    acknowledged.ok_or_else(|| Error::Damaged {
+        path,
+        first_unreadable_index: 1,
+        detail: "both notes of the last acknowledged index are damaged".to_owned(),
+    })
 }
 
 /// Reads what the journal holds, and every record from the usable snapshot (or the first) on.
@@ -306,7 +305,7 @@ fn first_unreadable(path: &Path, raw: Arc<dyn StorageBackend>, cache_bytes: usiz
         let overlay = Overlay::new(raw).map_err(Trouble::Os)?;
         let database = Builder::new()
             .set_cache_size(cache_bytes)
-            .create_with_backend(overlay)?;
+            .create_with_backend(Handle(Storage::new(Arc::new(overlay))))?;
         let txn = database.begin_read()?;
         let records = txn.open_table(RECORDS)?;
         let Some(first) = records.first()?.map(|(index, _)| index.value()) else {

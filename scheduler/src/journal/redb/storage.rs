@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redb::StorageBackend;
 
+use super::header::{self, HEADER_BYTES, Header};
+
 /// Most bytes of unsynced writes that are kept. The largest commit (a snapshot of the largest size
 /// and its pages) fits; more can't be written again after a failed sync.
 pub(super) const UNSYNCED_BYTES_MAX: usize = 2 * crate::journal::SNAPSHOT_BYTES_MAX;
@@ -24,7 +26,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Why a file could not be opened.
 #[derive(Debug)]
-pub(super) enum OpenError {
+pub(in crate::journal) enum OpenError {
     Absent,
     Locked,
     Os(io::Error),
@@ -33,11 +35,11 @@ pub(super) enum OpenError {
 /// A file on disk, locked for as long as this value lives: exclusively for writing, shared for
 /// reading. The lock is the file's own (`flock`), which redb's own tools respect as well.
 #[derive(Debug)]
-pub(super) struct JournalFile(File);
+pub(in crate::journal) struct JournalFile(File);
 
 impl JournalFile {
     /// Opens and locks an existing file.
-    pub(super) fn open(path: &Path, writable: bool) -> Result<Self, OpenError> {
+    pub(in crate::journal) fn open(path: &Path, writable: bool) -> Result<Self, OpenError> {
         let file = OpenOptions::new().read(true).write(writable).open(path);
         let file = file.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => OpenError::Absent,
@@ -116,20 +118,21 @@ struct UnsyncedWrites {
     lost: bool,
 }
 
-/// A storage that remembers what was written since the last successful sync.
+/// A storage with the journal's own first page, that remembers what redb wrote since the last
+/// successful sync.
 ///
 /// Why: after a failed `fsync`, Linux marks the pages clean. They still read back as written, the
 /// next `fsync` succeeds, and yet they may never reach the disk. A journal that were merely reopened
 /// would take a record for durable that a later power loss takes away. So before redb looks at the
 /// file again, everything unsynced is written again and synced: then what reads back is durable.
 #[derive(Debug)]
-pub(super) struct Storage {
+pub(in crate::journal) struct Storage {
     raw: Arc<dyn StorageBackend>,
     unsynced: Mutex<UnsyncedWrites>,
 }
 
 impl Storage {
-    pub(super) fn new(raw: Arc<dyn StorageBackend>) -> Arc<Self> {
+    pub(in crate::journal) fn new(raw: Arc<dyn StorageBackend>) -> Arc<Self> {
         Arc::new(Self {
             raw,
             unsynced: Mutex::default(),
@@ -146,6 +149,22 @@ impl Storage {
         self.raw.len()
     }
 
+    /// Makes an empty storage one with a first page.
+    pub(super) fn begin(&self, format_version: u32) -> io::Result<()> {
+        self.raw.set_len(HEADER_BYTES)?;
+        self.raw.write(0, &header::first_page(format_version))
+    }
+
+    /// Reads the first page.
+    pub(super) fn header(&self) -> io::Result<Header> {
+        header::read(self.raw.as_ref())
+    }
+
+    /// Notes in the first page that `index` is acknowledged.
+    pub(super) fn acknowledge(&self, index: u64) -> io::Result<()> {
+        header::acknowledge(self.raw.as_ref(), index)
+    }
+
     /// Writes again what was not synced, and syncs it.
     pub(super) fn settle(&self) -> io::Result<()> {
         let mut unsynced = lock(&self.unsynced);
@@ -156,8 +175,8 @@ impl Storage {
         }
         for operation in &unsynced.in_order {
             match operation {
-                Unsynced::Write(offset, data) => self.raw.write(*offset, data)?,
-                Unsynced::Length(len) => self.raw.set_len(*len)?,
+                Unsynced::Write(offset, data) => self.raw.write(HEADER_BYTES + offset, data)?,
+                Unsynced::Length(len) => self.raw.set_len(HEADER_BYTES + len)?,
             }
         }
         self.raw.sync_data()?;
@@ -178,22 +197,23 @@ impl Storage {
     }
 }
 
-/// What redb is given: a storage that outlives each database opened on it.
+/// What redb is given: the part of a storage behind the first page. The storage outlives each
+/// database opened on it.
 #[derive(Debug)]
-pub(super) struct Handle(pub(super) Arc<Storage>);
+pub(in crate::journal) struct Handle(pub(in crate::journal) Arc<Storage>);
 
 // `close` keeps its default and does nothing: the lock belongs to the file, not to a database.
 impl StorageBackend for Handle {
     fn len(&self) -> io::Result<u64> {
-        self.0.raw.len()
+        Ok(self.0.raw.len()?.saturating_sub(HEADER_BYTES))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.raw.read(offset, out)
+        self.0.raw.read(HEADER_BYTES + offset, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.raw.set_len(len)?;
+        self.0.raw.set_len(HEADER_BYTES + len)?;
         self.0.keep(Unsynced::Length(len));
         Ok(())
     }
@@ -209,7 +229,7 @@ impl StorageBackend for Handle {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.raw.write(offset, data)?;
+        self.0.raw.write(HEADER_BYTES + offset, data)?;
         self.0.keep(Unsynced::Write(offset, data.into()));
         Ok(())
     }

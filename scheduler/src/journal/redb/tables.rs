@@ -33,9 +33,6 @@ pub(super) const DEDUPE_SOURCES: TableDefinition<'static, &'static str, &'static
 pub(super) const DECISIONS: TableDefinition<'static, (&'static str, i64, u64, u32), &'static [u8]> =
     TableDefinition::new("decisions");
 
-/// Key of the format version in [`META`].
-pub(super) const FORMAT_VERSION_KEY: &str = "format_version";
-
 /// Key, in [`META`], of the stamp of the newest record that was truncated: the only trace of the
 /// journal's time once every record is.
 pub(super) const TRUNCATED_AT_KEY: &str = "truncated_at_ms";

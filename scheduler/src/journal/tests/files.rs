@@ -4,15 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::redb::{Database, TableDefinition};
+use ::redb::{Builder, Database, TableDefinition};
 
 use super::super::fault::{EIO, ENOSPC, Fault, FaultStorage};
+use super::super::redb::{Handle, JournalFile, RawStorage, first_page};
 use super::super::{Access, Error, ErrorKind, FORMAT_VERSION, Journal, Options, Redb};
 use super::{append_many, new_disk, open_disk, options, plain};
 
 const RECORDS: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("records");
 const SNAPSHOTS: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("snapshots");
-const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
 
 fn open(path: &Path) -> Result<Redb, Error> {
     Redb::open(path, Options::default())
@@ -45,7 +45,9 @@ fn alter(
     table: TableDefinition<'static, u64, &'static [u8]>,
     change: impl Fn(&mut ::redb::Table<'_, u64, &'static [u8]>),
 ) {
-    let database = Database::create(path).unwrap();
+    let file = JournalFile::open(path, true).unwrap();
+    let handle = Handle(RawStorage::new(Arc::new(file)));
+    let database = Builder::new().create_with_backend(handle).unwrap();
     let txn = database.begin_write().unwrap();
     change(&mut txn.open_table(table).unwrap());
     txn.commit().unwrap();
@@ -159,19 +161,10 @@ fn what_is_no_journal_is_refused() {
 fn a_newer_format_is_refused_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = ten_records(folder.path());
-    let database = Database::create(&path).unwrap();
-    let txn = database.begin_write().unwrap();
-    let version = u64::from(FORMAT_VERSION + 1).to_le_bytes();
-    let mut covered = b"format_version\xFF".to_vec();
-    covered.extend(version);
-    let mut value = crc32c::crc32c(&covered).to_le_bytes().to_vec();
-    value.extend(version);
-    txn.open_table(META)
-        .unwrap()
-        .insert("format_version", value.as_slice())
-        .unwrap();
-    txn.commit().unwrap();
-    drop(database);
+    let mut bytes = fs::read(&path).unwrap();
+    let page = first_page(FORMAT_VERSION + 1);
+    bytes[..page.len()].copy_from_slice(&page);
+    fs::write(&path, &bytes).unwrap();
     let error = open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let text = error.to_string();
@@ -182,6 +175,10 @@ fn a_newer_format_is_refused_with_what_to_do() {
     assert!(
         text.contains("Start the version of sunward that wrote it"),
         "{text}"
+    );
+    assert!(
+        fs::read(&path).unwrap() == bytes,
+        "the newer file was changed"
     );
 }
 

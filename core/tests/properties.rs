@@ -1,0 +1,299 @@
+//! What holds for any input: one timeline whatever the order, no invented value, no broken bound.
+#![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
+
+mod world;
+
+use proptest::prelude::*;
+use sunward_core::board::Board;
+use sunward_core::event::{Call, Event, Outcome, Started};
+use sunward_core::invariants;
+use sunward_core::signal::{Level, Quality};
+use sunward_core::time::{Span, Timestamp};
+use sunward_policies::facts::Reading;
+use world::{FLEET, POLICY, World, carbon, minute};
+
+const MAX_AGE: Span = Span::from_mins(10);
+
+/// A level of one stream somewhere in three hours, with the minute of its receipt.
+fn any_level() -> impl Strategy<Value = (i64, Level)> {
+    let quality = prop_oneof![
+        3 => Just(Quality::Measured),
+        1 => Just(Quality::Estimated),
+        2 => Just(Quality::Forecast),
+        1 => Just(Quality::Missing),
+    ];
+    (
+        0..180_i64,
+        1..60_i64,
+        0..180_i64,
+        0..400_i32,
+        quality,
+        prop::option::of(0..4_u64),
+        prop::option::of(0..3_i64),
+    )
+        .prop_map(
+            |(from, length, received, value, quality, sequence, issued)| {
+                let level = Level {
+                    id: "".into(),
+                    stream: carbon("CAISO_NORTH"),
+                    valid_from: minute(from),
+                    valid_to: minute(from + length),
+                    value: (quality != Quality::Missing).then(|| f64::from(value) / 4.0),
+                    quality,
+                    issued_at: issued.map(|before| minute(received - before)),
+                    sequence,
+                };
+                (received, level)
+            },
+        )
+}
+
+fn board_of<'a>(levels: impl IntoIterator<Item = &'a (i64, Level)>) -> Board {
+    let mut board = Board::default();
+    for (received, level) in levels {
+        board.post(level, minute(*received));
+    }
+    board
+}
+
+fn reading(board: &Board, t: Timestamp) -> Reading {
+    board
+        .find(&carbon("CAISO_NORTH"))
+        .map_or(Reading::Missing, |id| {
+            board.stream(id).answer(t, MAX_AGE).reading
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn any_order_of_the_same_records_gives_one_timeline(
+        levels in prop::collection::vec(any_level(), 1..24),
+        shuffled in any::<prop::sample::Index>(),
+    ) {
+        let mut other = levels.clone();
+        let turn = shuffled.index(levels.len());
+        other.rotate_left(turn);
+        other.reverse();
+        let (a, b) = (board_of(&levels), board_of(&other));
+        // From the last receipt on: before that, one order knows what the other does not.
+        let last = levels.iter().map(|(received, _)| *received).max().unwrap();
+        for m in last..260 {
+            prop_assert_eq!(reading(&a, minute(m)), reading(&b, minute(m)), "at minute {}", m);
+        }
+    }
+
+    #[test]
+    fn a_value_was_issued_for_its_instant_and_never_outlives_its_interval(
+        levels in prop::collection::vec(any_level(), 1..24),
+        lost in any::<prop::sample::Index>(),
+    ) {
+        let lost = lost.index(levels.len());
+        let kept = levels.iter().enumerate().filter(|(i, _)| *i != lost).map(|(_, level)| level);
+        let board = board_of(kept);
+        for m in 0..260 {
+            let t = minute(m);
+            let (Reading::Fresh { value } | Reading::Stale { value }) = reading(&board, t) else { continue };
+            let issued = levels.iter().any(|(_, level)| {
+                level.value == Some(value) && level.valid_from <= t && t < level.valid_to
+            });
+            prop_assert!(issued, "minute {}: {} was never issued for it", m, value);
+        }
+    }
+
+    #[test]
+    fn nothing_changes_between_now_and_the_announced_next_change(
+        levels in prop::collection::vec(any_level(), 1..24),
+    ) {
+        let board = board_of(&levels);
+        let Some(id) = board.find(&carbon("CAISO_NORTH")) else { return Ok(()) };
+        for m in 0..260 {
+            let answer = board.stream(id).answer(minute(m), MAX_AGE);
+            let until = answer.next_change_at.unwrap_or(minute(261));
+            prop_assert!(until > minute(m));
+            for later in m + 1..261 {
+                if minute(later) >= until {
+                    break;
+                }
+                prop_assert_eq!(board.stream(id).answer(minute(later), MAX_AGE).reading, answer.reading);
+            }
+        }
+    }
+}
+
+/// One thing that happens in a random story.
+#[derive(Clone, Debug)]
+enum Happening {
+    Wait(i64),
+    Carbon { zone: bool, value: i32, length: i64 },
+    Gap { zone: bool },
+    Ready { pool: bool, ready: u32 },
+    Foreign { pool: bool, wanted: u32 },
+    Restart,
+    Trouble(u8),
+    Clock(bool),
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let one = prop_oneof![
+        4 => (1..30_i64).prop_map(Happening::Wait),
+        8 => (any::<bool>(), 0..300_i32, 1..40_i64)
+            .prop_map(|(zone, value, length)| Happening::Carbon { zone, value, length }),
+        1 => any::<bool>().prop_map(|zone| Happening::Gap { zone }),
+        2 => (any::<bool>(), 0..5_u32).prop_map(|(pool, ready)| Happening::Ready { pool, ready }),
+        1 => (any::<bool>(), 0..6_u32).prop_map(|(pool, wanted)| Happening::Foreign { pool, wanted }),
+        1 => Just(Happening::Restart),
+        2 => (0..5_u8).prop_map(Happening::Trouble),
+        1 => any::<bool>().prop_map(Happening::Clock),
+    ];
+    prop::collection::vec(one, 1..60)
+}
+
+fn zone(first: bool) -> &'static str {
+    if first { "CAISO_NORTH" } else { "SPP_TX" }
+}
+
+fn pool(first: bool) -> &'static str {
+    if first { "caiso-a" } else { "spp-a" }
+}
+
+fn play(story: &[Happening]) -> World {
+    let mut world = World::new(FLEET, &[POLICY]);
+    let (mut at, mut term) = (0_i64, 1);
+    for happening in story {
+        match happening {
+            Happening::Wait(minutes) => {
+                at += minutes;
+                world.run_to(minute(at));
+            }
+            Happening::Carbon {
+                zone: first,
+                value,
+                length,
+            } => {
+                let reading = world::level(
+                    &carbon(zone(*first)),
+                    minute(at),
+                    minute(at + length),
+                    Some(f64::from(*value)),
+                );
+                world.submit(minute(at), vec![Event::SignalAccepted(reading)]);
+            }
+            Happening::Gap { zone: first } => {
+                let gap = world::level(&carbon(zone(*first)), minute(at), minute(at + 30), None);
+                world.submit(minute(at), vec![Event::SignalAccepted(gap)]);
+            }
+            Happening::Ready { pool: first, ready } => {
+                world.at_home(minute(at), pool(*first), |home| {
+                    home.ready = (*ready).min(home.wanted)
+                });
+            }
+            Happening::Foreign {
+                pool: first,
+                wanted,
+            } => {
+                world.at_home(minute(at), pool(*first), |home| home.wanted = *wanted);
+            }
+            Happening::Restart => {
+                term += 1;
+                let started = Started {
+                    term,
+                    seed: 7,
+                    version: "t".into(),
+                };
+                world.submit(minute(at), vec![Event::Started(started)]);
+            }
+            Happening::Trouble(kind) => world.answer = trouble(*kind),
+            Happening::Clock(stepped) => {
+                let event = if *stepped {
+                    Event::ClockStepped {
+                        difference_ms: 90_000,
+                    }
+                } else {
+                    Event::ClockRestored
+                };
+                world.submit(minute(at), vec![event]);
+            }
+        }
+        let broken = invariants::check(&world.engine);
+        assert!(broken.is_empty(), "{broken:?}\n{}", world.transcript);
+    }
+    // The trouble ends, and everything settles.
+    world.answer = Box::new(|_| None);
+    world.submit(minute(at), vec![Event::ClockRestored]);
+    world.run_to(minute(at + 240));
+    world
+}
+
+/// Every third call fails in one way.
+fn trouble(kind: u8) -> world::Answer {
+    let mut calls = 0_u32;
+    Box::new(move |_: &Call| {
+        calls += 1;
+        if !calls.is_multiple_of(3) {
+            return None;
+        }
+        match kind {
+            0 => Some(Outcome::Conflict),
+            1 => Some(Outcome::Failed {
+                reason: "busy".into(),
+                retry_after_ms: Some(2_000),
+            }),
+            2 => Some(Outcome::Unknown {
+                reason: "reset".into(),
+            }),
+            3 => Some(Outcome::Unknown {
+                reason: world::LANDED.into(),
+            }),
+            _ => None,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_story_breaks_an_invariant_and_every_pool_settles(story in happenings()) {
+        let world = play(&story);
+        for (name, state) in world.engine.state().pools.iter() {
+            prop_assert!(state.is_settled(), "{} is {:?}\n{}", name, state.ledger, world.transcript);
+            // Four hours without data: released, whatever happened before.
+            prop_assert_eq!(world.homes[name].wanted, 0, "{}", world.transcript);
+        }
+        // Scaled twice = two moves by one generation of one pool.
+        let mut moves: Vec<_> = world.moves.iter().map(|(pool, generation, _)| (pool.clone(), *generation)).collect();
+        let all = moves.len();
+        moves.sort();
+        moves.dedup();
+        prop_assert_eq!(moves.len(), all, "{}", world.transcript);
+    }
+
+    #[test]
+    fn absence_of_data_never_raises_capacity(story in happenings()) {
+        // The same story with every value taken out: nothing may ever be scaled above 0 but to
+        // undo a foreign change.
+        let silent: Vec<_> = story
+            .into_iter()
+            .filter(|h| !matches!(h, Happening::Carbon { .. } | Happening::Foreign { .. }))
+            .collect();
+        let world = play(&silent);
+        prop_assert!(world.moves.is_empty(), "{}", world.transcript);
+    }
+
+    #[test]
+    fn a_replay_of_any_story_gives_the_same_digest(story in happenings()) {
+        let world = play(&story);
+        let mut engine = sunward_core::engine::Engine::new();
+        let mut effects = sunward_core::action::Effects::default();
+        for (at, events) in &world.groups {
+            let mut group = sunward_core::protocol::group::Group::default();
+            group.add(sunward_core::protocol::group::Request::new(events.clone()).unwrap());
+            let (stamp, events) =
+                sunward_core::protocol::group::decode_record(&group.record(*at)).unwrap();
+            engine.step(stamp, &events, &mut effects);
+        }
+        prop_assert_eq!(engine.digest(), world.engine.digest());
+    }
+}
