@@ -1,4 +1,4 @@
-//! What one judging costs: `cargo bench -p sunward-policies`. Writes its figures to `target/figures.jsonl`.
+//! What one judging costs: `cargo bench -p sunward-policies`. Keeps its figures for `tests/figures`.
 #![allow(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -6,11 +6,13 @@
     clippy::disallowed_methods
 )]
 
-use std::fs::OpenOptions;
+#[path = "../../tests/figures.rs"]
+mod figures;
+
 use std::hint::black_box;
-use std::io::Write as _;
-use std::path::Path;
 use std::time::Instant;
+
+use figures::{Figure, Goal};
 
 use sunward_policies::expr::{Condition, Scope};
 use sunward_policies::{Facts, Memory, PolicySet, PoolFacts, Reading, SourceFile, Timestamp, Unit};
@@ -34,26 +36,8 @@ fn median_ns(mut call: impl FnMut()) -> f64 {
 }
 
 fn report(name: &str, value: f64, goal: f64, against: Option<f64>) {
-    let holds = value <= goal;
-    println!(
-        "{name}: {value:.1} ns (goal <= {goal:.0} ns, {})",
-        if holds { "holds" } else { "falls short" }
-    );
-    let line = serde_json::json!({
-        "name": name, "value": (value * 10.0).round() / 10.0, "unit": "ns", "goal": goal, "holds": holds,
-        "against": against.map(|value| (value * 10.0).round() / 10.0),
-        "command": "cargo bench -p sunward-policies --bench judge",
-    });
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .parent()
-        .unwrap()
-        .join("figures.jsonl");
-    let mut file = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .unwrap();
-    writeln!(file, "{line}").unwrap();
+    let command = "cargo bench -p sunward-policies --bench judge";
+    Figure { name, value, unit: "ns", goal: Goal::AtMost(goal), against, command }.report();
 }
 
 fn main() {
