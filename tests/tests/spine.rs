@@ -208,7 +208,6 @@ async fn check_metrics(rig: &Rig, pushed: usize, changes: &[Change], last: u32) 
             (ups, changes.len() as f64 - ups)
         );
     }
-    assert!(metrics.sum("sunward_signal_to_action_seconds_count", &[]) > 0.0);
     let index = rig.status().await.unwrap()["index"].as_f64().unwrap();
     let journaled = metrics.get("sunward_journal_index", &[]).unwrap();
     assert!(journaled > 0.0 && journaled <= index);
