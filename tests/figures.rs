@@ -44,11 +44,21 @@ impl Figure<'_> {
             Goal::AtLeast(goal) => (Some(goal), self.value >= goal, ">="),
             Goal::None => (None, true, ""),
         };
-        let against = self.against.map_or(String::new(), |against| format!(", against {}", number(against)));
-        let said = goal.map_or(String::new(), |goal| {
-            format!(" (goal {sign} {goal}: {})", if holds { "holds" } else { "FALLS SHORT" })
+        let against = self.against.map_or(String::new(), |against| {
+            format!(", against {}", number(against))
         });
-        println!("{}: {} {}{against}{said}", self.name, number(self.value), self.unit);
+        let said = goal.map_or(String::new(), |goal| {
+            format!(
+                " (goal {sign} {goal}: {})",
+                if holds { "holds" } else { "FALLS SHORT" }
+            )
+        });
+        println!(
+            "{}: {} {}{against}{said}",
+            self.name,
+            number(self.value),
+            self.unit
+        );
         let or_null = |value: Option<f64>| value.map_or("null".to_owned(), number);
         let line = format!(
             "{{\"name\":\"{}\",\"value\":{},\"unit\":\"{}\",\"goal\":{},\"holds\":{holds},\"against\":{},\"command\":\"{}\"}}\n",
@@ -60,19 +70,31 @@ impl Figure<'_> {
             self.command,
         );
         let path = path();
-        std::fs::create_dir_all(path.parent().expect("the file lies in a folder")).expect("the folder can be made");
-        let mut file = OpenOptions::new().create(true).append(true).open(path).expect("the figures can be written");
-        file.write_all(line.as_bytes()).expect("the figures can be written");
+        std::fs::create_dir_all(path.parent().expect("the file lies in a folder"))
+            .expect("the folder can be made");
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .expect("the figures can be written");
+        file.write_all(line.as_bytes())
+            .expect("the figures can be written");
     }
 }
 
 /// One decimal, and two more where the number is small.
 fn number(value: f64) -> String {
     assert!(value.is_finite(), "a figure is a number");
-    if value.abs() < 10.0 { format!("{value:.3}") } else { format!("{value:.1}") }
+    if value.abs() < 10.0 {
+        format!("{value:.3}")
+    } else {
+        format!("{value:.1}")
+    }
 }
 
 fn path() -> PathBuf {
-    std::env::var_os("SUNWARD_FIGURES")
-        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/../figures.jsonl")), PathBuf::from)
+    std::env::var_os("SUNWARD_FIGURES").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/../figures.jsonl")),
+        PathBuf::from,
+    )
 }

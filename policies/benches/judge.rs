@@ -37,7 +37,15 @@ fn median_ns(mut call: impl FnMut()) -> f64 {
 
 fn report(name: &str, value: f64, goal: f64, against: Option<f64>) {
     let command = "cargo bench -p sunward-policies --bench judge";
-    Figure { name, value, unit: "ns", goal: Goal::AtMost(goal), against, command }.report();
+    Figure {
+        name,
+        value,
+        unit: "ns",
+        goal: Goal::AtMost(goal),
+        against,
+        command,
+    }
+    .report();
 }
 
 fn main() {
