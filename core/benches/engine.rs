@@ -82,7 +82,8 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
     let mut effects = Effects::default();
     let mut all = Vec::with_capacity(BATCHES);
     let mut groups = Vec::with_capacity(READINGS);
-    for _ in 0..BATCHES {
+    // In the first batch the streams come back, which decides something.
+    for batch in 0..=BATCHES {
         groups.clear();
         groups.extend((0..READINGS).map(|i| {
             at = at + every;
@@ -90,13 +91,17 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
             let reading = level(&key(i % streams), at, at + Span::from_secs(20), Some(value));
             (at, [Event::SignalAccepted(reading)])
         }));
+        let mut flips = 0;
         let began = Instant::now();
         for (stamp, group) in &groups {
             world.engine.step(*stamp, black_box(group), &mut effects);
-            black_box(&effects);
+            flips += effects.actions.len() + effects.decisions.len();
         }
-        all.push(began.elapsed().as_secs_f64() * 1e9 / READINGS as f64);
-        assert!(effects.actions.is_empty() && effects.decisions.is_empty(), "a reading flipped something");
+        let each = began.elapsed().as_secs_f64() * 1e9 / READINGS as f64;
+        if batch > 0 {
+            assert_eq!(flips, 0, "a reading flipped something");
+            all.push(each);
+        }
     }
     let (fastest, median) = fastest_and_median(&mut all);
     let name = format!("core: a reading that flips nothing, {what}");

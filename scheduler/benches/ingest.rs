@@ -1,1 +1,0 @@
-#![allow(missing_docs)] fn main(){}
