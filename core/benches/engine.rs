@@ -82,7 +82,8 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
     let mut effects = Effects::default();
     let mut all = Vec::with_capacity(BATCHES);
     let mut groups = Vec::with_capacity(READINGS);
-    for _ in 0..BATCHES {
+    // In the first batch the streams come back, which decides something.
+    for batch in 0..=BATCHES {
         groups.clear();
         groups.extend((0..READINGS).map(|i| {
             at = at + every;
@@ -90,25 +91,21 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
             let reading = level(&key(i % streams), at, at + Span::from_secs(20), Some(value));
             (at, [Event::SignalAccepted(reading)])
         }));
+        let mut flips = 0;
         let began = Instant::now();
         for (stamp, group) in &groups {
             world.engine.step(*stamp, black_box(group), &mut effects);
-            black_box(&effects);
+            flips += effects.actions.len() + effects.decisions.len();
         }
-        all.push(began.elapsed().as_secs_f64() * 1e9 / READINGS as f64);
-        assert!(
-            effects.actions.is_empty() && effects.decisions.is_empty(),
-            "a reading flipped something"
-        );
+        let each = began.elapsed().as_secs_f64() * 1e9 / READINGS as f64;
+        if batch > 0 {
+            assert_eq!(flips, 0, "a reading flipped something");
+            all.push(each);
+        }
     }
     let (fastest, median) = fastest_and_median(&mut all);
     let name = format!("core: a reading that flips nothing, {what}");
-    report(
-        &format!("{name} (fastest batch)"),
-        fastest,
-        "ns",
-        Goal::AtMost(200.0),
-    );
+    report(&format!("{name} (fastest batch)"), fastest, "ns", Goal::AtMost(200.0));
     report(&format!("{name} (median batch)"), median, "ns", Goal::None);
 }
 
@@ -120,24 +117,14 @@ fn full_evaluation() {
     let mut at = minute(30);
     for i in 0..21 {
         at = at + Span::from_mins(5);
-        let group = [Event::SignalAccepted(level(
-            &key,
-            at,
-            at + Span::from_mins(6),
-            Some(300.0 + f64::from(i)),
-        ))];
+        let group = [Event::SignalAccepted(level(&key, at, at + Span::from_mins(6), Some(300.0 + f64::from(i))))];
         let began = Instant::now();
         world.engine.step(at, &group, &mut effects);
         all.push(began.elapsed().as_secs_f64() * 1e3);
         black_box(&effects);
     }
     let (_, median) = fastest_and_median(&mut all);
-    report(
-        "core: full evaluation of 10,000 pools",
-        median,
-        "ms",
-        Goal::AtMost(50.0),
-    );
+    report("core: full evaluation of 10,000 pools", median, "ms", Goal::AtMost(50.0));
 }
 
 fn fastest_and_median(all: &mut [f64]) -> (f64, f64) {
@@ -146,13 +133,5 @@ fn fastest_and_median(all: &mut [f64]) -> (f64, f64) {
 }
 
 fn report(name: &str, value: f64, unit: &str, goal: Goal) {
-    Figure {
-        name,
-        value,
-        unit,
-        goal,
-        against: None,
-        command: "cargo bench -p sunward-core --bench engine",
-    }
-    .report();
+    Figure { name, value, unit, goal, against: None, command: "cargo bench -p sunward-core --bench engine" }.report();
 }

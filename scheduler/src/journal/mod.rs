@@ -32,7 +32,11 @@ pub const DEDUPE_ENTRIES_PER_APPEND_MAX: usize = 1_024;
 pub const DEDUPE_AGE_MS: i64 = 7 * 24 * 3_600 * 1_000;
 /// Most ids remembered per source; the oldest is evicted, and counted, beyond that.
 pub const DEDUPE_IDS_PER_SOURCE_MAX: u64 = 1_000_000;
-/// Aged-out ids deleted per source and append, so that no commit grows with the length of a pause.
+/// Most ids remembered in all; beyond that the oldest of any source is evicted, and counted.
+pub const DEDUPE_IDS_MAX: usize = 4_000_000;
+/// Most sources whose ids are remembered; the one whose oldest id is the oldest goes first.
+pub const DEDUPE_SOURCES_MAX: usize = 20_000;
+/// Aged-out ids forgotten per append, so that no commit grows with the length of a pause.
 pub const DEDUPE_AGED_OUT_PER_APPEND_MAX: usize = 2_048;
 /// Most decision records in one append.
 pub const DECISIONS_PER_APPEND_MAX: usize = 16_384;

@@ -37,6 +37,7 @@ use ::redb::{
     Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, WriteTransaction,
 };
 
+use self::dedupe::Ids;
 use self::opening::{contained, create_file, error, open_database, open_file};
 use self::records::{remove_before, store_decisions, store_record};
 use self::storage::Storage;
@@ -101,9 +102,8 @@ pub struct Redb {
     /// Cursors that go with the next commit.
     unsaved_cursors: BTreeMap<String, Vec<u8>>,
     cursor_names: BTreeSet<String>,
+    ids: Ids,
     dedupe_evictions: u64,
-    /// The source whose aged-out ids were looked at last.
-    dedupe_swept: String,
     /// A write failed, or redb panicked: what is in memory can't be relied on.
     failed: Cell<bool>,
 }
@@ -143,7 +143,7 @@ impl Redb {
         options: Options,
     ) -> Result<Self, Error> {
         let storage = Storage::new(raw);
-        let (database, extent) = open_database(path, &storage, options.cache_bytes)?;
+        let (database, extent) = open_database(path, &storage, &options)?;
         let journal = Self {
             path: path.to_owned(),
             storage,
@@ -154,8 +154,8 @@ impl Redb {
             last_at_ms: extent.last_at_ms,
             unsaved_cursors: BTreeMap::new(),
             cursor_names: extent.cursor_names,
+            ids: extent.ids,
             dedupe_evictions: 0,
-            dedupe_swept: String::new(),
             failed: Cell::new(false),
         };
         if journal.options.access != Access::ReadOnly {
@@ -238,7 +238,7 @@ impl Redb {
     fn write<T>(
         &mut self,
         doing: &'static str,
-        work: impl FnOnce(&WriteTransaction) -> Result<T, Trouble>,
+        work: impl FnOnce(&Ids, &WriteTransaction) -> Result<T, Trouble>,
     ) -> Result<T, Error> {
         if self.options.access == Access::ReadOnly {
             return Err(Error::ReadOnly {
@@ -246,10 +246,10 @@ impl Redb {
             });
         }
         let database = self.database()?;
-        let cursors = &self.unsaved_cursors;
+        let (cursors, ids) = (&self.unsaved_cursors, &self.ids);
         let result = contained(&self.path, doing, &self.after_last(), || {
             let txn = database.begin_write()?;
-            let value = work(&txn)?;
+            let value = work(ids, &txn)?;
             if !cursors.is_empty() {
                 let mut table = txn.open_table(CURSORS)?;
                 for (name, bytes) in cursors {
@@ -333,19 +333,15 @@ impl Journal for Redb {
         self.database()?;
         check_follows(expected_last, self.last_index, entry.at_ms, self.last_at_ms)?;
         let index = self.last_index + 1;
-        let ids_max = self.options.dedupe_ids_per_source_max;
-        let mut swept = self.dedupe_swept.clone();
-        let evicted = self.write("appending", |txn| {
+        self.write("appending", |ids, txn| {
             store_record(txn, index, entry)?;
             store_decisions(txn, entry.decisions)?;
-            let stamp = (index, entry.at_ms);
-            dedupe::remember(txn, stamp, entry.dedupe, ids_max, &mut swept)
+            ids.store(txn, (index, entry.at_ms), entry.dedupe)
         })?;
         self.acknowledge(index);
         self.last_index = index;
         self.last_at_ms = Some(entry.at_ms);
-        self.dedupe_evictions += evicted;
-        self.dedupe_swept = swept;
+        self.dedupe_evictions += self.ids.remember(index, entry.at_ms, entry.dedupe);
         Ok(index)
     }
 
@@ -399,7 +395,7 @@ impl Journal for Redb {
         while self.first_index < index {
             let first = self.first_index;
             let end = index.min(first + TRUNCATED_PER_COMMIT_MAX);
-            self.write("truncating", |txn| remove_before(txn, first, end))?;
+            self.write("truncating", |_, txn| remove_before(txn, first, end))?;
             self.first_index = end;
             removed += end - first;
         }
@@ -409,7 +405,7 @@ impl Journal for Redb {
     fn save_snapshot(&mut self, index: u64, bytes: &[u8]) -> Result<(), Error> {
         let newest = self.newest_snapshot()?;
         check_snapshot(index, bytes, newest, self.first_index, self.last_index)?;
-        self.write("saving a snapshot", |txn| {
+        self.write("saving a snapshot", |_, txn| {
             let mut snapshots = txn.open_table(SNAPSHOTS)?;
             snapshots.insert(index, seal_snapshot(index, bytes).as_slice())?;
             let indexes = snapshots
@@ -469,13 +465,17 @@ impl Journal for Redb {
         if self.unsaved_cursors.is_empty() {
             return self.database().map(|_| ());
         }
-        self.write("saving cursors", |_| Ok(()))
+        self.write("saving cursors", |_, _| Ok(()))
     }
 
     fn seen(&self, keys: &[DedupeKey<'_>]) -> Result<Vec<Option<BodyHash>>, Error> {
-        let now_ms = self.last_at_ms.unwrap_or(i64::MIN);
+        self.database()?;
+        let places = self.ids.places(keys, self.last_at_ms.unwrap_or(i64::MIN));
+        if places.iter().all(Option::is_none) {
+            return Ok(vec![None; keys.len()]);
+        }
         self.read("looking up ids", &self.after_last(), |txn| {
-            dedupe::seen(txn, keys, now_ms)
+            dedupe::seen(txn, keys, &places)
         })
     }
 
@@ -533,7 +533,7 @@ impl Journal for Redb {
         self.drop_database();
         self.settle_storage("reopening")?;
         let (database, extent) =
-            open_database(&self.path, &self.storage, self.options.cache_bytes)?;
+            open_database(&self.path, &self.storage, &self.options)?;
         if extent.last_index < self.last_index {
             // The first page would say so too, if the file is still the one it was.
             return Err(Error::Damaged {
@@ -546,6 +546,7 @@ impl Journal for Redb {
         self.first_index = extent.first_index;
         self.last_index = extent.last_index;
         self.last_at_ms = extent.last_at_ms;
+        self.ids = extent.ids;
         self.failed.set(false);
         self.acknowledge(self.last_index);
         Ok(self.last_index)

@@ -10,10 +10,12 @@ use std::sync::Arc;
 
 use ::redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend};
 
+use super::Options;
+use super::dedupe::Ids;
 use super::header::Header;
 use super::storage::{Handle, JournalFile, OpenError, Overlay, Storage};
 use super::tables::{
-    CURSORS, DECISIONS, DEDUPE_AGES, DEDUPE_IDS, DEDUPE_SOURCES, META, RECORDS, SNAPSHOTS,
+    CURSORS, DECISIONS, DEDUPE, META, RECORDS, SNAPSHOTS,
     TRUNCATED_AT_KEY, Trouble, unseal_number, unseal_record, usable_snapshot,
 };
 use crate::journal::{Error, FORMAT_VERSION};
@@ -27,6 +29,7 @@ pub(super) struct Extent {
     pub(super) last_index: u64,
     pub(super) last_at_ms: Option<i64>,
     pub(super) cursor_names: BTreeSet<String>,
+    pub(super) ids: Ids,
 }
 
 /// Runs `work` on redb and turns a panic inside into damage: redb trusts its pages and may panic on
@@ -140,9 +143,7 @@ pub(super) fn initialise(path: &Path, storage: &Arc<Storage>) -> Result<(), Erro
         txn.open_table(RECORDS)?;
         txn.open_table(SNAPSHOTS)?;
         txn.open_table(CURSORS)?;
-        txn.open_table(DEDUPE_IDS)?;
-        txn.open_table(DEDUPE_AGES)?;
-        txn.open_table(DEDUPE_SOURCES)?;
+        txn.open_table(DEDUPE)?;
         txn.open_table(DECISIONS)?;
         txn.commit()?;
         database.close()?;
@@ -158,8 +159,9 @@ pub(super) fn initialise(path: &Path, storage: &Arc<Storage>) -> Result<(), Erro
 pub(super) fn open_database(
     path: &Path,
     storage: &Arc<Storage>,
-    cache_bytes: usize,
+    options: &Options,
 ) -> Result<(Database, Extent), Error> {
+    let cache_bytes = options.cache_bytes;
     let acknowledged = acknowledged(path, storage)?;
     let progress = Cell::new(UNKNOWN);
     let opened = contained(path, "opening", &progress, || {
@@ -167,7 +169,8 @@ pub(super) fn open_database(
             .set_cache_size(cache_bytes)
             .set_check_integrity_on_open(true)
             .create_with_backend(Handle(Arc::clone(storage)))?;
-        let extent = extent(&database.begin_read()?, &progress)?;
+        let ids_max = options.dedupe_ids_per_source_max;
+        let extent = extent(&database.begin_read()?, ids_max, &progress)?;
         if extent.last_index < acknowledged {
             let detail = format!("records up to {acknowledged} were acknowledged");
             return Err(Trouble::at(extent.last_index + 1, detail));
@@ -231,8 +234,13 @@ fn acknowledged(path: &Path, storage: &Storage) -> Result<u64, Error> {
     })
 }
 
-/// Reads what the journal holds, and every record from the usable snapshot (or the first) on.
-fn extent(txn: &ReadTransaction, progress: &Cell<u64>) -> Result<Extent, Trouble> {
+/// Reads what the journal holds: every record from the usable snapshot (or the first) on, and every
+/// id.
+fn extent(
+    txn: &ReadTransaction,
+    ids_per_source_max: u64,
+    progress: &Cell<u64>,
+) -> Result<Extent, Trouble> {
     let records = txn.open_table(RECORDS)?;
     let snapshots = txn.open_table(SNAPSHOTS)?;
     let newest_snapshot = snapshots.last()?.map_or(0, |(index, _)| index.value());
@@ -263,11 +271,13 @@ fn extent(txn: &ReadTransaction, progress: &Cell<u64>) -> Result<Extent, Trouble
     for entry in txn.open_table(CURSORS)?.iter()? {
         cursor_names.insert(entry?.0.value().to_owned());
     }
+    let ids = Ids::read(txn, ids_per_source_max, last_at_ms.unwrap_or(i64::MIN))?;
     Ok(Extent {
         first_index,
         last_index,
         last_at_ms,
         cursor_names,
+        ids,
     })
 }
 

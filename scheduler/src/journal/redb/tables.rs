@@ -6,7 +6,7 @@ use ::redb::{
     TransactionError,
 };
 
-use crate::journal::{BodyHash, Snapshot};
+use crate::journal::{BodyHash, DedupeEntry, Snapshot};
 
 /// Facts about the file itself.
 pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> =
@@ -20,15 +20,9 @@ pub(super) const SNAPSHOTS: TableDefinition<'static, u64, &'static [u8]> =
 /// name -> cursor.
 pub(super) const CURSORS: TableDefinition<'static, &'static str, &'static [u8]> =
     TableDefinition::new("cursors");
-/// (source, id) -> hash, at_ms, order.
-pub(super) const DEDUPE_IDS: TableDefinition<'static, (&'static str, &'static str), &'static [u8]> =
-    TableDefinition::new("dedupe_ids");
-/// (source, order) -> id: which id of a source is the oldest.
-pub(super) const DEDUPE_AGES: TableDefinition<'static, (&'static str, u64), &'static [u8]> =
-    TableDefinition::new("dedupe_ages");
-/// source -> how many ids it has.
-pub(super) const DEDUPE_SOURCES: TableDefinition<'static, &'static str, &'static [u8]> =
-    TableDefinition::new("dedupe_sources");
+/// index -> at_ms, and the ids of that append with the digests of their bodies.
+pub(super) const DEDUPE: TableDefinition<'static, u64, &'static [u8]> =
+    TableDefinition::new("dedupe");
 /// (pool, at_ms, index, ordinal) -> decision.
 pub(super) const DECISIONS: TableDefinition<'static, (&'static str, i64, u64, u32), &'static [u8]> =
     TableDefinition::new("decisions");
@@ -194,62 +188,60 @@ pub(super) fn unseal_decision<'v>(
     })
 }
 
-/// An entry of [`DEDUPE_IDS`].
-#[derive(Clone, Copy)]
-pub(super) struct Remembered {
-    pub(super) hash: BodyHash,
-    pub(super) at_ms: i64,
-    pub(super) order: u64,
-}
-
-impl Remembered {
-    pub(super) fn seal(&self, source: &str, id: &str) -> Vec<u8> {
-        let (at, order) = (self.at_ms.to_le_bytes(), self.order.to_le_bytes());
-        let key = [source.as_bytes(), END, id.as_bytes(), END];
-        seal(&key, &[&self.hash, &at, &order])
+/// Seals an entry of [`DEDUPE`]: at_ms, then for each id the length of its source and its own (u16
+/// each), both texts, and the digest; integers are little endian.
+pub(super) fn seal_ids(index: u64, at_ms: i64, ids: &[DedupeEntry<'_>]) -> Vec<u8> {
+    let texts = ids.iter().map(|id| id.source.len() + id.id.len());
+    let len = texts.sum::<usize>() + ids.len() * (2 * size_of::<u16>() + size_of::<BodyHash>());
+    let mut body = Vec::with_capacity(len);
+    for id in ids {
+        // Neither exceeds `NAME_BYTES_MAX`.
+        body.extend_from_slice(&(id.source.len() as u16).to_le_bytes());
+        body.extend_from_slice(&(id.id.len() as u16).to_le_bytes());
+        body.extend_from_slice(id.source.as_bytes());
+        body.extend_from_slice(id.id.as_bytes());
+        body.extend_from_slice(&id.hash);
     }
-
-    pub(super) fn unseal(source: &str, id: &str, value: &[u8]) -> Result<Self, Trouble> {
-        let key = [source.as_bytes(), END, id.as_bytes(), END];
-        let decode = || {
-            let (hash, rest) = unseal(&key, value)?.split_first_chunk()?;
-            let (at, rest) = rest.split_first_chunk()?;
-            let (order, _) = rest.split_first_chunk()?;
-            Some(Self {
-                hash: *hash,
-                at_ms: i64::from_le_bytes(*at),
-                order: u64::from_le_bytes(*order),
-            })
-        };
-        decode().ok_or_else(|| {
-            Trouble::broken(format!(
-                "checksum of id {id:?} of source {source:?} is wrong"
-            ))
-        })
-    }
+    seal(&[IDS, &index.to_le_bytes()], &[&at_ms.to_le_bytes(), &body])
 }
 
-/// Seals an entry of [`DEDUPE_AGES`].
-pub(super) fn seal_age(source: &str, order: u64, id: &str) -> Vec<u8> {
-    seal(
-        &[source.as_bytes(), END, &order.to_le_bytes()],
-        &[id.as_bytes()],
-    )
-}
+/// Tells the checksum of ids from that of a record at the same index.
+const IDS: &[u8] = b"ids";
 
-/// Decodes an entry of [`DEDUPE_AGES`]: the id.
-pub(super) fn unseal_age<'v>(
-    source: &str,
-    order: u64,
-    value: &'v [u8],
-) -> Result<&'v str, Trouble> {
-    unseal(&[source.as_bytes(), END, &order.to_le_bytes()], value)
-        .and_then(|id| std::str::from_utf8(id).ok())
+/// Decodes an entry of [`DEDUPE`]: at_ms, and its ids.
+pub(super) fn unseal_ids(
+    index: u64,
+    value: &[u8],
+) -> Result<(i64, impl Iterator<Item = Result<DedupeEntry<'_>, Trouble>>), Trouble> {
+    let (at, mut rest) = unseal(&[IDS, &index.to_le_bytes()], value)
+        .and_then(|body| body.split_first_chunk())
         .ok_or_else(|| {
-            Trouble::broken(format!(
-                "checksum of entry {order} of source {source:?} is wrong"
-            ))
-        })
+            Trouble::broken(format!("checksum of the ids of index {index} is wrong"))
+        })?;
+    let ids = std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let id = split_id(&mut rest);
+        if id.is_none() {
+            rest = &[];
+        }
+        Some(id.ok_or_else(|| Trouble::broken(format!("the ids of index {index} are cut off"))))
+    });
+    Ok((i64::from_le_bytes(*at), ids))
+}
+
+fn split_id<'v>(rest: &mut &'v [u8]) -> Option<DedupeEntry<'v>> {
+    let source_len = u16::from_le_bytes(*rest.split_off(..2)?.as_array()?);
+    let id_len = u16::from_le_bytes(*rest.split_off(..2)?.as_array()?);
+    let source = rest.split_off(..usize::from(source_len))?;
+    let id = rest.split_off(..usize::from(id_len))?;
+    let hash = rest.split_off(..size_of::<BodyHash>())?;
+    Some(DedupeEntry {
+        source: std::str::from_utf8(source).ok()?,
+        id: std::str::from_utf8(id).ok()?,
+        hash: *hash.as_array()?,
+    })
 }
 
 /// Decodes an integer sealed under a text key.

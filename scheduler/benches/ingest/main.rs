@@ -1,0 +1,115 @@
+//! Durable ingest beside a bare handler, in one run: the daemon (token, grants, JSON, units, dedupe, journal, engine) against
+//! an axum handler that parses the same JSON and appends it to a file, with one fdatasync per group.
+//!
+//! Both sides run in this process behind the same HTTP server, on the same file system, asked by the same 64 keep-alive
+//! connections, in turns. `cargo bench -p sunward --bench ingest [-- --seconds N]`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    unreachable_pub
+)]
+
+mod bare;
+mod client;
+mod daemon;
+#[path = "../../../tests/figures.rs"]
+mod figures;
+mod idle;
+mod latency;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use figures::{Figure, Goal};
+
+use crate::client::{Batch, Ids, Pushed};
+
+/// Connections that push at once.
+pub const CONNECTIONS: usize = 64;
+/// Turns of each side and kind of batch.
+const ROUNDS: usize = 5;
+/// A turn's length unless `--seconds` says otherwise.
+const SECONDS: f64 = 2.0;
+const COMMAND: &str = "cargo bench -p sunward --bench ingest";
+
+fn main() {
+    // `cargo test --benches` and `cargo nextest` pass flags; a plain run measures.
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "--test" || argument == "--list") {
+        return;
+    }
+    let number = |name: &str| -> Option<f64> {
+        let at = arguments.iter().position(|argument| argument == name)?;
+        Some(arguments[at + 1].parse().unwrap())
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    if let Some(pools) = number(idle::ARGUMENT) {
+        return runtime.block_on(idle::run(pools as usize));
+    }
+    // On the file system of the build, not on one in memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    runtime.block_on(measure(folder.path(), Duration::from_secs_f64(number("--seconds").unwrap_or(SECONDS))));
+    idle::measure();
+}
+
+async fn measure(folder: &Path, turn: Duration) {
+    let ours = daemon::start(folder, daemon::SITES).await;
+    let bare = bare::start(folder).await;
+    let mut first_id = 0;
+    for (size, ids) in [
+        (1, Ids::Sequential),
+        (100, Ids::Sequential),
+        (1, Ids::Random),
+        (100, Ids::Random),
+    ] {
+        let mut turns = Turns::default();
+        for _ in 0..ROUNDS {
+            let batch = |first_id| Batch { size, ids, first_id, turn };
+            turns.ours.push(push(ours.address, &ours.token, &batch(first_id)).await);
+            turns.bare.push(push(bare, &ours.token, &batch(first_id)).await);
+            first_id += 1 << 28;
+        }
+        turns.report(size, ids);
+    }
+    latency::measure(&ours).await;
+    ours.daemon.stop().await.unwrap();
+}
+
+async fn push(address: SocketAddr, token: &str, batch: &Batch) -> Pushed {
+    client::push(address, token, batch, CONNECTIONS).await
+}
+
+/// The turns of both sides with one kind of batch.
+#[derive(Default)]
+struct Turns {
+    ours: Vec<Pushed>,
+    bare: Vec<Pushed>,
+}
+
+impl Turns {
+    fn report(&self, size: usize, ids: Ids) {
+        let kind = format!("ingest, batches of {size}, {} ids, {CONNECTIONS} connections", ids.word());
+        println!("{kind}:");
+        for (ours, bare) in self.ours.iter().zip(&self.bare) {
+            println!("  ours {ours}, bare {bare}: {:.0} %", 100.0 * ours.per_second() / bare.per_second());
+        }
+        let rate = |turns: &[Pushed]| {
+            let requests: u64 = turns.iter().map(|turn| turn.requests).sum();
+            requests as f64 / turns.iter().map(|turn| turn.elapsed.as_secs_f64()).sum::<f64>()
+        };
+        let (ours, bare) = (rate(&self.ours), rate(&self.bare));
+        let figure = |name: &str, value, unit, goal, against| {
+            Figure { name: &format!("{kind}: {name}"), value, unit, goal, against, command: COMMAND }.report();
+        };
+        figure("requests", ours, "1/s", Goal::None, Some(bare));
+        figure("readings", ours * size as f64, "1/s", Goal::None, Some(bare * size as f64));
+        // What a partner sends counts its ids up; the others are measured beside it.
+        let goal = if ids == Ids::Sequential { Goal::AtLeast(50.0) } else { Goal::None };
+        figure("share of the bare handler", 100.0 * ours / bare, "%", goal, Some(100.0));
+    }
+}
