@@ -33,8 +33,8 @@ pub struct Order {
     pub call: Call,
     /// The content of a scale call.
     pub scale: Option<Scale>,
-    /// When the reading that led to it had arrived, if one did.
-    pub arrived: Option<Instant>,
+    /// Of a new decision: when the reading that led to it had arrived, or the hold that it waited for had ended.
+    pub began: Option<Instant>,
 }
 
 /// Where the engine loop puts orders. Cheap to clone, never blocks.
@@ -188,8 +188,8 @@ impl CallUnderWay {
                 term,
             },
         };
-        if let (Some(arrived), Some(_)) = (self.order.arrived, &self.order.scale) {
-            histogram!(names::SIGNAL_TO_ACTION).record(arrived.elapsed().as_secs_f64());
+        if let (Some(began), Some(_)) = (self.order.began, &self.order.scale) {
+            histogram!(names::SIGNAL_TO_ACTION).record(began.elapsed().as_secs_f64());
         }
         tokio::time::timeout(CALL_DEADLINE, actuator.apply(&command))
             .await

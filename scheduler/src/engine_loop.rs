@@ -3,7 +3,7 @@
 //!
 //! It runs on a thread of its own, because a commit blocks. Nothing else ever steps the engine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +98,8 @@ pub struct EngineLoop {
     told: usize,
     disciplined: Instant,
     clock_stepped: bool,
+    /// When the group being built was begun for a timer alone.
+    timer_at: Option<Instant>,
 }
 
 impl EngineLoop {
@@ -114,6 +116,7 @@ impl EngineLoop {
             told: 0,
             disciplined: Instant::now(),
             clock_stepped: false,
+            timer_at: None,
         };
         std::thread::Builder::new()
             .name("engine".to_owned())
@@ -380,7 +383,9 @@ impl EngineLoop {
             .engine()
             .next_wakeup()
             .is_some_and(|at| at <= now);
+        self.timer_at = None;
         if due && self.group.is_empty() {
+            self.timer_at = Some(Instant::now());
             let tick = Request::new(vec![Event::Tick]).expect("a tick fits into a group");
             self.group.add(tick);
         }
@@ -431,10 +436,11 @@ impl EngineLoop {
                 let _ = ticket.send(index);
             }
         }
-        let arrived = self.pending.iter().map(|pending| pending.arrived).min();
+        let readings = self.pending.iter().map(|pending| pending.arrived).min();
+        let began = readings.or(self.timer_at);
         let effects = std::mem::take(&mut self.effects);
         self.answer(Some(&effects));
-        carry_out(&self.parts.dispatcher, &effects, arrived);
+        carry_out(&self.parts.dispatcher, &effects, began);
         self.effects = effects;
         self.parts.index.send_replace(index);
         if let Err(error) = self.parts.writer.snapshot(false) {
@@ -503,8 +509,14 @@ impl EngineLoop {
 }
 
 /// Hands the actions of one step on, in order.
-fn carry_out(dispatcher: &Dispatcher, effects: &Effects, arrived: Option<Instant>) {
+///
+/// `began` is when what led to the step was there: its first reading, or the timer of a hold that ended.
+fn carry_out(dispatcher: &Dispatcher, effects: &Effects, began: Option<Instant>) {
+    let mut moved = BTreeSet::new();
     for decision in &effects.decisions {
+        if decision.target != decision.before {
+            moved.insert(&decision.pool);
+        }
         let direction = match decision.target.cmp(&decision.before) {
             std::cmp::Ordering::Less => "down",
             std::cmp::Ordering::Equal => "same",
@@ -524,7 +536,7 @@ fn carry_out(dispatcher: &Dispatcher, effects: &Effects, arrived: Option<Instant
                     pool: pool.clone(),
                     call: Call::Claim { term: *term },
                     scale: None,
-                    arrived,
+                    began: None,
                 });
             }
             Action::Scale(scale) => dispatcher.place(Order {
@@ -534,7 +546,8 @@ fn carry_out(dispatcher: &Dispatcher, effects: &Effects, arrived: Option<Instant
                     generation: scale.generation,
                 },
                 scale: Some(scale.clone()),
-                arrived,
+                // A retry is no answer to what led to this step.
+                began: began.filter(|_| moved.contains(&scale.pool)),
             }),
             Action::Broadcast(envelope) => log_envelope(envelope),
             Action::Refuse {

@@ -19,7 +19,8 @@ pub const POOL_READY: &str = "sunward_pool_ready_workers";
 pub const ACTIONS: &str = "sunward_actions_total";
 /// Things that were not done, by `reason`.
 pub const REFUSALS: &str = "sunward_refusals_total";
-/// From the last byte of an accepted reading to the scale call that it led to, in seconds.
+/// From the last byte of an accepted reading, or from the end of the hold time that it began, to the scale call that it led
+/// to, in seconds.
 pub const SIGNAL_TO_ACTION: &str = "sunward_signal_to_action_seconds";
 /// Journal index of the last group stepped.
 pub const JOURNAL_INDEX: &str = "sunward_journal_index";
@@ -87,7 +88,7 @@ pub fn describe() {
     describe_histogram!(
         SIGNAL_TO_ACTION,
         Unit::Seconds,
-        "From an accepted reading to its scale call"
+        "From an accepted reading, or the end of the hold that it began, to the scale call"
     );
     describe_gauge!(
         JOURNAL_INDEX,

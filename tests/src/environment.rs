@@ -114,6 +114,13 @@ pub fn skip(why: &str) {
     }
 }
 
+/// Says on standard error what the running case is made of (a series, a seed, a measured time), past the test runner's capture.
+pub fn say(what: &str) {
+    let thread = std::thread::current();
+    let line = format!("{}: {what}\n", thread.name().unwrap_or("a case"));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
 /// True under `tests/run --long`: the full matrices.
 pub fn long() -> bool {
     std::env::var_os("SUNWARD_LONG").is_some_and(|value| value == "1")

@@ -8,6 +8,7 @@
 //! panics: each [`process::Process`] is killed and reaped when dropped, and the tail of its log is shown after a panic.
 
 pub mod actors;
+pub mod attribution;
 pub mod certificates;
 pub mod crds;
 pub mod daemon;

@@ -184,6 +184,7 @@ impl ReferencePolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::{DAY, Month};
 
     fn change(at_ms: u64, runs: bool) -> Change {
         Change { at_ms, runs }
@@ -219,6 +220,35 @@ mod tests {
             50.0, 50.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0, 110.0,
         ];
         assert_eq!(policy.changes(&between, |_| 0)[0], change(1_500, true));
+    }
+
+    /// Where no recorded month is present, the generated one serves every case, short and long.
+    #[test]
+    fn a_generated_month_has_the_stretches_that_the_cases_look_for() {
+        let month = Month::generated(Month::SEED);
+        let policy = ReferencePolicy::default();
+        for (length, step) in [(110, 12), (DAY, DAY)] {
+            let found = policy.busiest_stretch(&month.values, length, step, 4, |_, changes| {
+                changes.len() >= 4
+            });
+            assert!(found.is_some(), "{length}");
+        }
+        let keeps = ReferencePolicy {
+            then_keep: true,
+            ..policy
+        };
+        for length in [75, DAY] {
+            let ends_running = |_: &[f64], changes: &[Change]| {
+                changes
+                    .last()
+                    .is_some_and(|last| last.runs && last.at_ms < (length as u64 - 14) * 1_000)
+            };
+            let found = keeps.busiest_stretch(&month.values, length, 7, 4, ends_running);
+            assert!(
+                found.is_some_and(|(_, changes)| changes.len() >= 3),
+                "{length}"
+            );
+        }
     }
 
     #[test]

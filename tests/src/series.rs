@@ -5,25 +5,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::environment::say;
+
 /// Where the recorded month lies, from the workspace's root.
 const RECORDED: &str = "../shared/traces/watttime_caiso_north_moer_5min_2023-06.csv";
 /// Readings of a day, one per 5 minutes.
 pub const DAY: usize = 288;
 /// Days of a generated month, as many as the recorded one has.
 const GENERATED_DAYS: usize = 31;
-/// Seeds the generated month.
-const GENERATED_SEED: u64 = 0x5EED_CA15;
-
 /// A month of marginal carbon intensity at 5 minute steps, gCO2e/kWh.
 #[derive(Clone, Debug)]
 pub struct Month {
     /// The values, oldest first.
     pub values: Vec<f64>,
-    /// `recorded` or `generated`, with what is known of it.
+    /// Recorded or generated, and what is known of it.
     pub origin: String,
 }
 
 impl Month {
+    /// Seeds the month that is generated where the recorded one is absent.
+    pub const SEED: u64 = 0x5EED_CA15;
+
     /// The recorded month, or a generated one where the recording is absent; standard error says which.
     ///
     /// # Errors
@@ -35,12 +37,9 @@ impl Month {
         let month = if path.exists() {
             Self::recorded(&path)?
         } else {
-            Self::generated(GENERATED_SEED)
+            Self::generated(Self::SEED)
         };
-        #[expect(clippy::print_stderr, reason = "the output of a test")]
-        {
-            eprintln!("series: {}", month.origin);
-        }
+        say(&month.origin);
         Ok(month)
     }
 
@@ -67,7 +66,7 @@ impl Month {
             values.len()
         );
         Ok(Self {
-            origin: format!("recorded, {} readings of {RECORDED}", values.len()),
+            origin: format!("a recorded series, {} readings of {RECORDED}", values.len()),
             values,
         })
     }
@@ -93,7 +92,7 @@ impl Month {
         }
         Self {
             origin: format!(
-                "generated with seed {seed:#x} ({RECORDED} is absent), {} readings",
+                "a generated series, since {RECORDED} is absent: seed {seed:#x}, {} readings",
                 values.len()
             ),
             values,
@@ -144,10 +143,7 @@ impl Random {
             let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             since.map_or(1, |since| since.as_millis() as u64)
         });
-        #[expect(clippy::print_stderr, reason = "the output of a test")]
-        {
-            eprintln!("seed: {seed} (SUNWARD_TEST_SEED={seed} repeats it)");
-        }
+        say(&format!("SUNWARD_TEST_SEED={seed} repeats this run"));
         Self(seed)
     }
 
@@ -185,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_generated_month_has_the_duty_cycle_of_the_recorded_one() {
-        let month = Month::generated(GENERATED_SEED);
+        let month = Month::generated(Month::SEED);
         let (share, windows) = (month.share_below(100.0), windows(&month.values));
         assert!((0.12..0.22).contains(&share), "{share}");
         assert!((70..140).contains(&windows), "{windows}");

@@ -10,8 +10,9 @@ use anyhow::{Context as _, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use sunward_tests::actors::Hosts;
+use sunward_tests::attribution::{attribute, decided};
 use sunward_tests::daemon::Daemon;
-use sunward_tests::environment::{CLUSTER_API, Server, long, skip_without};
+use sunward_tests::environment::{CLUSTER_API, Server, long, say, skip_without};
 use sunward_tests::member::{Member, Seen};
 use sunward_tests::pool;
 use sunward_tests::readings::{Load, stamp};
@@ -111,11 +112,10 @@ async fn kills_at_random_points_lose_nothing_and_scale_nothing_twice() {
     );
     let seen = delivered(&rig, &member).await;
     check_events(&seen);
-    for (daemon, rig) in [(&mut daemon, &rig), (&mut twin_daemon, &twin)] {
+    for daemon in [&mut daemon, &mut twin_daemon] {
         let ended = daemon.terminate(Duration::from_secs(15)).await.unwrap();
         assert_eq!(ended.code(), Some(0));
         assert_no_panic(&daemon.log_text());
-        rig.replay(None).await.unwrap();
     }
     check_recoveries(&rig, &recovered, kills.len()).await;
     for (rig, name) in [(&rig, POOL), (&twin, TWIN)] {
@@ -124,7 +124,13 @@ async fn kills_at_random_points_lose_nothing_and_scale_nothing_twice() {
             .iter()
             .map(|each| each.replicas.unwrap() as u64)
             .collect();
-        nothing_is_scaled_twice(rig, name, &moves).await;
+        let decided = decided(&rig.replay(None).await.unwrap(), name).unwrap();
+        attribute(&moves, &decided).unwrap();
+        say(&format!(
+            "{name}: {} moves of {} decided",
+            moves.len(),
+            decided.len()
+        ));
     }
 }
 
@@ -145,13 +151,6 @@ fn stretch(policy: &ReferencePolicy) -> Vec<f64> {
         changes.len()
     ));
     month.values[start..start + length].to_vec()
-}
-
-fn say(what: &str) {
-    #[expect(clippy::print_stderr, reason = "the output of a test")]
-    {
-        eprintln!("{what}");
-    }
 }
 
 async fn rig(
@@ -202,7 +201,7 @@ async fn kill_and_restart(
         daemon.kill();
         let acknowledged = load.acknowledged();
         if number % 2 == 1 {
-            let recovering = Duration::from_millis(random.between(1, 400));
+            let recovering = Duration::from_millis(random.between(1, 1_000));
             // It may have come up before: then it is killed at its first steps.
             let _ = tokio::time::timeout(recovering, daemon.restart()).await;
             daemon.kill();
@@ -294,43 +293,4 @@ async fn check_recoveries(rig: &Rig, recovered: &[Recovered], kills: usize) {
             (&each.digest, &json!(each.term), &json!(each.index))
         );
     }
-}
-
-/// The moves of the replicas are a subsequence of the decided (generation, replicas), each used at most once.
-async fn nothing_is_scaled_twice(rig: &Rig, pool: &str, moves: &[u64]) {
-    let replayed = rig.replay(None).await.unwrap();
-    let mut decided: Vec<(u64, u64)> = Vec::new();
-    for scale in replayed["scales"].as_array().unwrap() {
-        if scale["pool"] != pool {
-            continue;
-        }
-        let write = (
-            scale["generation"].as_u64().unwrap(),
-            scale["replicas"].as_u64().unwrap(),
-        );
-        match decided.last() {
-            // A retry.
-            Some(last) if *last == write => {}
-            Some(last) => {
-                assert!(
-                    last.0 < write.0,
-                    "{write:?} after {last:?}: a generation says one number"
-                );
-                decided.push(write);
-            }
-            None => decided.push(write),
-        }
-    }
-    let mut unused = decided.iter();
-    for (number, &replicas) in moves.iter().enumerate() {
-        assert!(
-            unused.any(|write| write.1 == replicas),
-            "move {number} to {replicas} has no generation of its own: moves {moves:?}, decided {decided:?}"
-        );
-    }
-    say(&format!(
-        "{pool}: {} moves of {} decided",
-        moves.len(),
-        decided.len()
-    ));
 }

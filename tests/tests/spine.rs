@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 use sunward_tests::actors::Hosts;
 use sunward_tests::daemon::Daemon;
-use sunward_tests::environment::{CLUSTER_API, Server, long, skip, skip_without};
+use sunward_tests::environment::{CLUSTER_API, Server, long, say, skip, skip_without};
 use sunward_tests::member::{Member, Seen};
 use sunward_tests::metrics::Metrics;
 use sunward_tests::pool::{self, Pool};
@@ -124,14 +124,6 @@ fn stretch(policy: &ReferencePolicy) -> (Vec<f64>, Vec<Change>) {
     (month.values[start..start + length].to_vec(), changes)
 }
 
-/// Says on standard error what a run is made of.
-fn say(what: &str) {
-    #[expect(clippy::print_stderr, reason = "the output of a test")]
-    {
-        eprintln!("series: {what}");
-    }
-}
-
 /// Both pools are claimed and stand at `replicas`, with nothing on its way.
 async fn settled(rig: &Rig, replicas: u32) {
     until(Duration::from_secs(60), "settled pools", async || {
@@ -208,6 +200,11 @@ async fn check_metrics(rig: &Rig, pushed: usize, changes: &[Change], last: u32) 
             (ups, changes.len() as f64 - ups)
         );
     }
+    // Every move is a new decision, and is timed once.
+    assert_eq!(
+        metrics.sum("sunward_signal_to_action_seconds_count", &[]),
+        2.0 * changes.len() as f64
+    );
     let index = rig.status().await.unwrap()["index"].as_f64().unwrap();
     let journaled = metrics.get("sunward_journal_index", &[]).unwrap();
     assert!(journaled > 0.0 && journaled <= index);
