@@ -105,7 +105,12 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
     }
     let (fastest, median) = fastest_and_median(&mut all);
     let name = format!("core: a reading that flips nothing, {what}");
-    report(&format!("{name} (fastest batch)"), fastest, "ns", Goal::AtMost(200.0));
+    report(
+        &format!("{name} (fastest batch)"),
+        fastest,
+        "ns",
+        Goal::AtMost(200.0),
+    );
     report(&format!("{name} (median batch)"), median, "ns", Goal::None);
 }
 
@@ -117,14 +122,24 @@ fn full_evaluation() {
     let mut at = minute(30);
     for i in 0..21 {
         at = at + Span::from_mins(5);
-        let group = [Event::SignalAccepted(level(&key, at, at + Span::from_mins(6), Some(300.0 + f64::from(i))))];
+        let group = [Event::SignalAccepted(level(
+            &key,
+            at,
+            at + Span::from_mins(6),
+            Some(300.0 + f64::from(i)),
+        ))];
         let began = Instant::now();
         world.engine.step(at, &group, &mut effects);
         all.push(began.elapsed().as_secs_f64() * 1e3);
         black_box(&effects);
     }
     let (_, median) = fastest_and_median(&mut all);
-    report("core: full evaluation of 10,000 pools", median, "ms", Goal::AtMost(50.0));
+    report(
+        "core: full evaluation of 10,000 pools",
+        median,
+        "ms",
+        Goal::AtMost(50.0),
+    );
 }
 
 fn fastest_and_median(all: &mut [f64]) -> (f64, f64) {
@@ -133,5 +148,13 @@ fn fastest_and_median(all: &mut [f64]) -> (f64, f64) {
 }
 
 fn report(name: &str, value: f64, unit: &str, goal: Goal) {
-    Figure { name, value, unit, goal, against: None, command: "cargo bench -p sunward-core --bench engine" }.report();
+    Figure {
+        name,
+        value,
+        unit,
+        goal,
+        against: None,
+        command: "cargo bench -p sunward-core --bench engine",
+    }
+    .report();
 }

@@ -1,12 +1,12 @@
 //! How the rest of the daemon talks to the engine loop, which alone owns the engine.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use sunward_core::engine::Engine;
 use sunward_core::event::Event;
 use sunward_core::fleet::Fleet;
-use sunward_core::protocol::leader::LeaderGate;
+use sunward_core::protocol::leader::{LeaderGate, Leadership};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// Internal messages that wait for the engine loop at most; senders wait for room.
@@ -132,6 +132,18 @@ impl EngineHandle {
             .await
             .map_err(|_| Stopped)?;
         answered.await.map_err(|_| Stopped)
+    }
+
+    /// The current term, and whether this process may write outside; the error says why not.
+    pub fn leadership(&self) -> (u64, Result<(), String>) {
+        let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = match gate.leadership() {
+            Leadership::Leading => Ok(()),
+            Leadership::Resigned { object, term } => {
+                Err(format!("resigned: {object} carries term {term}"))
+            }
+        };
+        (gate.term(), state)
     }
 
     /// Internal messages that wait now.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -363,16 +363,4 @@ async fn follow_fleet(clusters: Arc<Clusters>, engine: EngineHandle, shutdown: C
 pub fn open_tokens(path: &std::path::Path) -> anyhow::Result<Tokens> {
     Tokens::open(path, Instant::now())
         .with_context(|| format!("the tokens in {} can't be used", path.display()))
-}
-
-/// The leader gate's state in words, for status.
-pub fn leadership(gate: &Mutex<LeaderGate>) -> (u64, Result<(), String>) {
-    let gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
-    let state = match gate.leadership() {
-        sunward_core::protocol::leader::Leadership::Leading => Ok(()),
-        sunward_core::protocol::leader::Leadership::Resigned { object, term } => {
-            Err(format!("resigned: {object} carries term {term}"))
-        }
-    };
-    (gate.term(), state)
 }

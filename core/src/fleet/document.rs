@@ -1,15 +1,15 @@
-//! The form of `fleet.yaml`: what may stand there, and whether it makes sense by itself.
+//! Reading `fleet.yaml`: whether what stands there makes sense by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use sunward_policies::diagnostic::{Diagnostic, Severity};
 use sunward_policies::document::SourceFile;
 use sunward_policies::time::Span;
 use sunward_policies::yaml::{Spanned, read_yaml};
 
+use super::form::{FederationDoc, FileDoc, PoolDoc, SiteDoc, SpecDoc, UnitDoc, VendorDoc};
 use super::{
     Cluster, FLEET_TEXT_MAX, FederationSpec, Fleet, GpuVendor, POOLS_MAX, Pool, SITES_MAX, Site,
     Target, Unit, WORKERS_MAX,
@@ -17,130 +17,6 @@ use super::{
 
 /// The schemes in which a site's zone may be named.
 const ZONE_SCHEMES: [&str; 5] = ["eic", "em", "wt", "uk_region", "iso_node"];
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileDoc {
-    #[serde(rename = "apiVersion")]
-    api_version: Spanned<String>,
-    kind: Spanned<String>,
-    #[expect(
-        dead_code,
-        reason = "Kubernetes-shaped; the name identifies the resource, not us"
-    )]
-    metadata: MetadataDoc,
-    spec: SpecDoc,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MetadataDoc {
-    #[expect(dead_code, reason = "required, as for every Kubernetes object")]
-    name: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SpecDoc {
-    #[serde(default)]
-    clusters: Vec<ClusterDoc>,
-    sites: Vec<SiteDoc>,
-    pools: Vec<PoolDoc>,
-    #[serde(default)]
-    federations: Vec<FederationDoc>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ClusterDoc {
-    name: Spanned<String>,
-    kubeconfig: Option<String>,
-    context: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SiteDoc {
-    name: Spanned<String>,
-    cluster: Option<Spanned<String>>,
-    time_zone: Spanned<String>,
-    latitude: Option<Spanned<f64>>,
-    longitude: Option<Spanned<f64>>,
-    power_limit_kw: Option<Spanned<f64>>,
-    #[serde(default)]
-    zones: Vec<ZoneDoc>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ZoneDoc {
-    scheme: Spanned<String>,
-    code: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PoolDoc {
-    name: Spanned<String>,
-    site: Spanned<String>,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-    #[serde(default)]
-    unit: UnitDoc,
-    #[serde(default)]
-    min_workers: u32,
-    max_workers: Spanned<u32>,
-    training_kw: Spanned<f64>,
-    idle_kw: Spanned<f64>,
-    gpus_per_worker: u32,
-    gpu_vendor: VendorDoc,
-    gpu_model: String,
-    ready_after: Spanned<String>,
-    actuator: Spanned<ActuatorDoc>,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum UnitDoc {
-    #[default]
-    Pool,
-    Worker,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum VendorDoc {
-    Nvidia,
-    Amd,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ActuatorDoc {
-    k0smotron: Option<K0smotronDoc>,
-    memory: Option<MemoryDoc>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct K0smotronDoc {
-    namespace: Spanned<String>,
-    machine_deployment: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemoryDoc {
-    start: Spanned<String>,
-    stop: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FederationDoc {
-    name: Spanned<String>,
-    pools: Vec<Spanned<String>>,
-}
 
 /// Collects findings while the file is read.
 struct Findings<'a> {

@@ -12,6 +12,7 @@ use sunward_policies::time::Span;
 
 pub mod check;
 mod document;
+mod form;
 
 /// Most pools of a fleet.
 pub const POOLS_MAX: usize = 20_000;

@@ -16,11 +16,30 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Starts the idle daemon and reports its memory.
 pub fn measure() {
-    let output = Command::new(std::env::current_exe().unwrap()).args([ARGUMENT, &POOLS.to_string()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let value = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([ARGUMENT, &POOLS.to_string()])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let value = String::from_utf8(output.stdout)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
     let name = "memory of an idle daemon with 10,000 pools (resident)";
-    Figure { name, value, unit: "MiB", goal: Goal::None, against: None, command: COMMAND }.report();
+    Figure {
+        name,
+        value,
+        unit: "MiB",
+        goal: Goal::None,
+        against: None,
+        command: COMMAND,
+    }
+    .report();
 }
 
 /// Is the idle daemon: prints its resident memory in MiB once every pool is claimed and settled.
@@ -28,13 +47,23 @@ pub async fn run(pools: usize) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let ours = daemon::start(folder.path(), pools).await;
     let began = Instant::now();
-    let settled = |engine: &Engine| engine.state().pools.iter().filter(|(_, pool)| pool.is_settled()).count();
+    let settled = |engine: &Engine| {
+        engine
+            .state()
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.is_settled())
+            .count()
+    };
     while ours.daemon.engine.ask(settled).await.unwrap() < pools {
         assert!(began.elapsed() < SETTLED_WITHIN, "the pools did not settle");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
     let kib: f64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
     println!("{:.1}", kib / 1024.0);
     ours.daemon.stop().await.unwrap();

@@ -14,7 +14,6 @@ use super::ApiState;
 use super::auth::Operator;
 use super::problem::Problem;
 use crate::files::Findings;
-use crate::run::leadership;
 
 /// What `sunward status` prints. Field names are a promise; new ones may be added.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -139,7 +138,7 @@ async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) 
     };
     // Hashed here, so that the engine loop only has to encode.
     status.digest = Digest(Sha256::digest(&snapshot).into()).to_string();
-    let (term, leading) = leadership(&state.engine.gate);
+    let (term, leading) = state.engine.leadership();
     status.term = term;
     status.leading = leading.is_ok();
     let not_ready = state

@@ -532,8 +532,7 @@ impl Journal for Redb {
         }
         self.drop_database();
         self.settle_storage("reopening")?;
-        let (database, extent) =
-            open_database(&self.path, &self.storage, &self.options)?;
+        let (database, extent) = open_database(&self.path, &self.storage, &self.options)?;
         if extent.last_index < self.last_index {
             // The first page would say so too, if the file is still the one it was.
             return Err(Error::Damaged {

@@ -137,12 +137,7 @@ impl Ids {
 
     /// Takes in the ids of an append that is durable, and forgets what is too old or too many.
     /// Returns how many ids were forgotten before their time.
-    pub(super) fn remember(
-        &mut self,
-        index: u64,
-        at_ms: i64,
-        entries: &[DedupeEntry<'_>],
-    ) -> u64 {
+    pub(super) fn remember(&mut self, index: u64, at_ms: i64, entries: &[DedupeEntry<'_>]) -> u64 {
         for _ in 0..self.spent.len().min(ENTRIES_DELETED_PER_APPEND_MAX) {
             self.spent.pop_first();
         }
@@ -208,9 +203,13 @@ impl Ids {
         let Some(of) = self.sources.get_mut(source) else {
             return;
         };
-        let name = of.by_age.front().and_then(|(_, first)| self.oldest.remove(first));
+        let name = of
+            .by_age
+            .front()
+            .and_then(|(_, first)| self.oldest.remove(first));
         let places = &self.places;
-        of.by_age.retain(|(key, place)| places.get(key) == Some(place));
+        of.by_age
+            .retain(|(key, place)| places.get(key) == Some(place));
         if let (Some(name), Some((_, first))) = (name, of.by_age.front()) {
             self.oldest.insert(*first, name);
         }
@@ -305,7 +304,9 @@ pub(super) fn seen(
     for same in asked.chunk_by(|(a, _), (b, _)| a.index() == b.index()) {
         let index = same[0].0.index();
         let Some(value) = table.get(index)? else {
-            return Err(Trouble::broken(format!("the ids of index {index} are missing")));
+            return Err(Trouble::broken(format!(
+                "the ids of index {index} are missing"
+            )));
         };
         let (_, list) = unseal_ids(index, value.value())?;
         let mut wanted = same.iter().peekable();
@@ -319,7 +320,9 @@ pub(super) fn seen(
             }
         }
         if wanted.peek().is_some() {
-            return Err(Trouble::broken(format!("the ids of index {index} are too few")));
+            return Err(Trouble::broken(format!(
+                "the ids of index {index} are too few"
+            )));
         }
     }
     Ok(found)

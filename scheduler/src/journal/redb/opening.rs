@@ -15,8 +15,8 @@ use super::dedupe::Ids;
 use super::header::Header;
 use super::storage::{Handle, JournalFile, OpenError, Overlay, Storage};
 use super::tables::{
-    CURSORS, DECISIONS, DEDUPE, META, RECORDS, SNAPSHOTS,
-    TRUNCATED_AT_KEY, Trouble, unseal_number, unseal_record, usable_snapshot,
+    CURSORS, DECISIONS, DEDUPE, META, RECORDS, SNAPSHOTS, TRUNCATED_AT_KEY, Trouble, unseal_number,
+    unseal_record, usable_snapshot,
 };
 use crate::journal::{Error, FORMAT_VERSION};
 

@@ -215,9 +215,7 @@ pub(super) fn unseal_ids(
 ) -> Result<(i64, impl Iterator<Item = Result<DedupeEntry<'_>, Trouble>>), Trouble> {
     let (at, mut rest) = unseal(&[IDS, &index.to_le_bytes()], value)
         .and_then(|body| body.split_first_chunk())
-        .ok_or_else(|| {
-            Trouble::broken(format!("checksum of the ids of index {index} is wrong"))
-        })?;
+        .ok_or_else(|| Trouble::broken(format!("checksum of the ids of index {index} is wrong")))?;
     let ids = std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
