@@ -36,25 +36,25 @@ pub struct FileReplayOptions {
     pub rebase: Option<String>,
     /// Intervals and gaps shrink by this; needs nothing else.
     pub speed: Option<f64>,
-    /// See [`CsvKeys::time_column`].
+    /// As `time_column` of [`CsvKeys`].
     pub time_column: Option<String>,
-    /// See [`CsvKeys::value_column`].
+    /// As `value_column` of [`CsvKeys`].
     pub value_column: Option<String>,
-    /// See [`CsvKeys::time_zone`].
+    /// As `time_zone` of [`CsvKeys`].
     pub time_zone: Option<String>,
-    /// See [`CsvKeys::interval`].
+    /// As `interval` of [`CsvKeys`].
     pub interval: Option<String>,
-    /// See [`CsvKeys::unit`].
+    /// As `unit` of [`CsvKeys`].
     pub unit: Option<String>,
-    /// See [`CsvKeys::source`].
+    /// As `source` of [`CsvKeys`].
     pub source: Option<String>,
-    /// See [`CsvKeys::kind`].
+    /// As `kind` of [`CsvKeys`].
     pub kind: Option<String>,
-    /// See [`CsvKeys::basis`].
+    /// As `basis` of [`CsvKeys`].
     pub basis: Option<String>,
-    /// See [`CsvKeys::site`].
+    /// As `site` of [`CsvKeys`].
     pub site: Option<String>,
-    /// See [`CsvKeys::zone`].
+    /// As `zone` of [`CsvKeys`].
     pub zone: Option<String>,
 }
 
