@@ -10,6 +10,10 @@ const LOOK_MS: u64 = 50;
 const STEADY_DELAY_MS: u64 = 400;
 /// How many draws of delays a steady stretch must stand.
 const STEADY_DRAWS: u64 = 40;
+/// Readings between two starts that are tried for a stretch.
+const STEP: usize = 6;
+/// A stretch begins quietly for this long: then the rest that a start of the daemon begins with is over.
+pub const QUIET_MS: u64 = 4_000;
 
 /// The policy of the tests: the shipped one with 5 minutes as a second, and holds that end between two readings, so that
 /// nothing depends on which of two events in the same millisecond comes first.
@@ -138,13 +142,7 @@ impl ReferencePolicy {
     /// True when delays of single readings up to 0.4 s change nothing in what is done and move no change by a second.
     pub fn is_steady(&self, values: &[f64]) -> bool {
         let plain = self.changes(values, |_| 0);
-        (0..STEADY_DRAWS).all(|draw| {
-            let mut random = Random::new(draw);
-            let delays: Vec<u64> = values
-                .iter()
-                .map(|_| random.between(0, STEADY_DELAY_MS))
-                .collect();
-            let late = self.changes(values, |index| delays.get(index).copied().unwrap_or(0));
+        self.delayed(values).all(|late| {
             plain.len() == late.len()
                 && plain
                     .iter()
@@ -153,31 +151,46 @@ impl ReferencePolicy {
         })
     }
 
-    /// The stretch of `length` readings with the most changes that is steady, begins quietly (no change in its first
-    /// `quiet` seconds) and passes `fits`: its start, and what should happen. Starts are tried every `step` readings.
+    /// True when, with such delays too, it ends with workers that have run since `at_least_ms` before the last reading's end.
+    pub fn ends_running(&self, values: &[f64], at_least_ms: u64) -> bool {
+        let latest = (values.len() as u64 * 1_000).saturating_sub(at_least_ms);
+        self.delayed(values).all(|changes| {
+            changes
+                .last()
+                .is_some_and(|last| last.runs && last.at_ms <= latest)
+        })
+    }
+
+    /// What it does with several draws of delays.
+    fn delayed<'a>(&'a self, values: &'a [f64]) -> impl Iterator<Item = Vec<Change>> + 'a {
+        (0..STEADY_DRAWS).map(|draw| {
+            let mut random = Random::new(draw);
+            let delays: Vec<u64> = values
+                .iter()
+                .map(|_| random.between(0, STEADY_DELAY_MS))
+                .collect();
+            self.changes(values, |index| delays.get(index).copied().unwrap_or(0))
+        })
+    }
+
+    /// The stretch of `length` readings with the most changes, none in its first `QUIET_MS`, that `fits`: its start, and what
+    /// should happen. A start is tried every half hour.
     pub fn busiest_stretch(
         &self,
         values: &[f64],
         length: usize,
-        step: usize,
-        quiet: usize,
-        fits: impl Fn(&[f64], &[Change]) -> bool,
+        fits: impl Fn(&[f64]) -> bool,
     ) -> Option<(usize, Vec<Change>)> {
         let mut candidates: Vec<(usize, Vec<Change>)> = (0..)
-            .step_by(step)
+            .step_by(STEP)
             .take_while(|start| start + length <= values.len())
             .map(|start| (start, self.changes(&values[start..start + length], |_| 0)))
-            .filter(|(start, changes)| {
-                let late = changes
-                    .first()
-                    .is_none_or(|first| first.at_ms >= quiet as u64 * 1_000);
-                late && fits(&values[*start..start + length], changes)
-            })
+            .filter(|(_, changes)| changes.first().is_some_and(|first| first.at_ms >= QUIET_MS))
             .collect();
         candidates.sort_by_key(|(start, changes)| (std::cmp::Reverse(changes.len()), *start));
         candidates
             .into_iter()
-            .find(|(start, _)| self.is_steady(&values[*start..start + length]))
+            .find(|(start, _)| fits(&values[*start..start + length]))
     }
 }
 
@@ -227,26 +240,29 @@ mod tests {
     fn a_generated_month_has_the_stretches_that_the_cases_look_for() {
         let month = Month::generated(Month::SEED);
         let policy = ReferencePolicy::default();
-        for (length, step) in [(110, 12), (DAY, DAY)] {
-            let found = policy.busiest_stretch(&month.values, length, step, 4, |_, changes| {
-                changes.len() >= 4
-            });
-            assert!(found.is_some(), "{length}");
+        for length in [110, DAY] {
+            let found =
+                policy.busiest_stretch(&month.values, length, |values| policy.is_steady(values));
+            assert!(
+                found
+                    .as_ref()
+                    .is_some_and(|(_, changes)| changes.len() >= 4),
+                "{length}: {found:?}"
+            );
         }
         let keeps = ReferencePolicy {
             then_keep: true,
             ..policy
         };
         for length in [75, DAY] {
-            let ends_running = |_: &[f64], changes: &[Change]| {
-                changes
-                    .last()
-                    .is_some_and(|last| last.runs && last.at_ms < (length as u64 - 14) * 1_000)
-            };
-            let found = keeps.busiest_stretch(&month.values, length, 7, 4, ends_running);
+            let found = keeps.busiest_stretch(&month.values, length, |values| {
+                keeps.ends_running(values, 14_000)
+            });
             assert!(
-                found.is_some_and(|(_, changes)| changes.len() >= 3),
-                "{length}"
+                found
+                    .as_ref()
+                    .is_some_and(|(_, changes)| changes.len() >= 3),
+                "{length}: {found:?}"
             );
         }
     }

@@ -71,23 +71,31 @@ impl Month {
         })
     }
 
-    /// A month whose share of time below 100 gCO2e/kWh, number of windows and window lengths are near the recorded one's
-    /// (16.7 %, 101 windows, half of them 15 minutes or shorter): high nights and a valley each afternoon in which the value
-    /// wavers around the threshold.
+    /// A month whose share of time below 100 gCO2e/kWh and number of windows are near the recorded one's (16.7 %, 101 windows,
+    /// half of them 15 minutes or shorter): high nights, a valley each afternoon, and in it plants that take the margin for
+    /// some minutes and tear it into windows.
     pub fn generated(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut values = Vec::with_capacity(GENERATED_DAYS * DAY);
         let mut drift = 0.0;
+        let mut plant_on_margin = false;
         for _ in 0..GENERATED_DAYS {
             // How deep the valley of the day is; on some days it stays above the threshold.
-            let depth = 260.0 + 160.0 * random.unit();
+            let depth = 200.0 + 260.0 * random.unit();
             let middle = 205.0 + 40.0 * random.unit();
-            let width = 45.0 + 25.0 * random.unit();
+            let width = 90.0 * (0.5 + random.unit());
             for step in 0..DAY {
-                drift = 0.8 * drift + 40.0 * (random.unit() - 0.5);
+                drift = 0.8 * drift + 16.0 * (random.unit() - 0.5);
+                let draw = random.unit();
+                plant_on_margin = draw < if plant_on_margin { 0.6 } else { 0.04 };
                 let distance = (step as f64 - middle) / width;
                 let valley = depth / (1.0 + distance.powi(4));
-                values.push((420.0 - valley + drift).clamp(35.0, 463.0));
+                let fall = if plant_on_margin {
+                    valley / 4.0
+                } else {
+                    valley
+                };
+                values.push((420.0 + drift - fall).clamp(35.0, 463.0));
             }
         }
         Self {

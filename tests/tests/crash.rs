@@ -16,7 +16,7 @@ use sunward_tests::environment::{CLUSTER_API, Server, long, say, skip_without};
 use sunward_tests::member::{Member, Seen};
 use sunward_tests::pool;
 use sunward_tests::readings::{Load, stamp};
-use sunward_tests::reference_policy::ReferencePolicy;
+use sunward_tests::reference_policy::{QUIET_MS, ReferencePolicy};
 use sunward_tests::rig::{FleetPool, Rig, RigOptions, assert_no_panic, fleet};
 use sunward_tests::series::{DAY, Month, Random, write_csv};
 use sunward_tests::servers::{Kubernetes, Redis, RedisOptions};
@@ -28,9 +28,7 @@ const POOL: &str = "caiso-a";
 const TWIN: &str = "twin-a";
 const WORKERS: u32 = 3;
 /// The last kill comes this long before the last reading, so that the end does not depend on it.
-const CALM: u64 = 14;
-/// No kill comes earlier than this, in seconds.
-const QUIET: usize = 4;
+const CALM_MS: u64 = 14_000;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Readings that are sent again at once.
 const AGAIN_MAX: usize = 1_000;
@@ -139,12 +137,11 @@ fn stretch(policy: &ReferencePolicy) -> Vec<f64> {
     let month = Month::load().unwrap();
     let length = if long() { DAY } else { 75 };
     let (start, changes) = policy
-        .busiest_stretch(&month.values, length, 7, QUIET, |_, changes| {
-            changes
-                .last()
-                .is_some_and(|last| last.runs && last.at_ms < (length as u64 - CALM) * 1_000)
+        .busiest_stretch(&month.values, length, |values| {
+            policy.ends_running(values, CALM_MS)
         })
         .expect("a month has a stretch that ends in a window");
+    assert!(changes.len() >= 3, "several windows: {changes:?}");
     say(&format!(
         "series: readings {start} to {} of it, {} changes",
         start + length,
@@ -178,7 +175,7 @@ async fn rig_of_the_twin(kubernetes: &Kubernetes, policy: &ReferencePolicy) -> R
 /// Instants of kills, ms after the first reading: one in each part of the run.
 fn kill_times(random: &mut Random, readings: usize) -> Vec<u64> {
     let kills = if long() { 12 } else { 4 };
-    let (from, to) = (QUIET as u64 * 1_000, (readings as u64 - CALM) * 1_000);
+    let (from, to) = (QUIET_MS, readings as u64 * 1_000 - CALM_MS);
     let part = (to - from) / kills;
     (0..kills)
         .map(|kill| from + kill * part + random.between(0, part))

@@ -30,8 +30,6 @@ const SIMULATED: &str = "caiso-b";
 const MAX_WORKERS: u32 = 3;
 /// Readings of a short run, a second each.
 const PART_OF_A_DAY: usize = 110;
-/// The first change comes after this many seconds, when the rest that a start begins with is over.
-const QUIET: usize = 4;
 /// A move may come this much after the reference policy's, and this much before: a step of the scale, and what delivery takes.
 const LATE_MAX: TimeDelta = TimeDelta::milliseconds(1_500);
 const EARLY_MAX: TimeDelta = TimeDelta::milliseconds(150);
@@ -106,16 +104,11 @@ async fn replicas_follow_real_readings() {
 /// The readings to push, and what the policy should do with them.
 fn stretch(policy: &ReferencePolicy) -> (Vec<f64>, Vec<Change>) {
     let month = Month::load().unwrap();
-    let (length, step) = if long() {
-        (DAY, DAY)
-    } else {
-        (PART_OF_A_DAY, 12)
-    };
+    let length = if long() { DAY } else { PART_OF_A_DAY };
     let (start, changes) = policy
-        .busiest_stretch(&month.values, length, step, QUIET, |_, changes| {
-            changes.len() >= 4
-        })
-        .expect("a month has a stretch with several windows");
+        .busiest_stretch(&month.values, length, |values| policy.is_steady(values))
+        .expect("a month has a steady stretch");
+    assert!(changes.len() >= 4, "several windows: {changes:?}");
     say(&format!(
         "readings {start} to {} of it, {} changes",
         start + length,
