@@ -16,7 +16,7 @@ use sunward_tests::environment::{CLUSTER_API, Server, long, say, skip_without};
 use sunward_tests::member::{Member, Seen};
 use sunward_tests::pool;
 use sunward_tests::readings::{Load, stamp};
-use sunward_tests::reference_policy::{QUIET_MS, ReferencePolicy};
+use sunward_tests::reference_policy::{Change, QUIET_MS, ReferencePolicy};
 use sunward_tests::rig::{FleetPool, Rig, RigOptions, assert_no_panic, fleet};
 use sunward_tests::series::{DAY, Month, Random, write_csv};
 use sunward_tests::servers::{Kubernetes, Redis, RedisOptions};
@@ -29,6 +29,8 @@ const TWIN: &str = "twin-a";
 const WORKERS: u32 = 3;
 /// The last kill comes this long before the last reading, so that the end does not depend on it.
 const CALM_MS: u64 = 14_000;
+/// How long after a change an aimed kill may come, ms: what the decision, its write and the answer take.
+const AIM_MS: u64 = 60;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Readings that are sent again at once.
 const AGAIN_MAX: usize = 1_000;
@@ -51,7 +53,7 @@ async fn kills_at_random_points_lose_nothing_and_scale_nothing_twice() {
         then_keep: true,
         ..ReferencePolicy::default()
     };
-    let values = stretch(&policy);
+    let (values, changes) = stretch(&policy);
     let redis = Redis::start(RedisOptions::default()).await.unwrap();
     let kubernetes = Kubernetes::shared().await.unwrap();
     let client = kubernetes.client().await.unwrap();
@@ -72,7 +74,7 @@ async fn kills_at_random_points_lose_nothing_and_scale_nothing_twice() {
     let load = Load::start(&rig.partner(), "load", POOL);
 
     let origin = Utc::now() + TimeDelta::seconds(3);
-    let kills = kill_times(&mut random, values.len());
+    let kills = kill_times(&mut random, values.len(), &changes);
     let csv = write_csv(&rig.path("day.csv"), &values).unwrap();
     let (from, deadline) = (
         stamp(origin),
@@ -133,7 +135,7 @@ async fn kills_at_random_points_lose_nothing_and_scale_nothing_twice() {
 }
 
 /// Readings that end with workers running, long enough for the last kill to be forgotten.
-fn stretch(policy: &ReferencePolicy) -> Vec<f64> {
+fn stretch(policy: &ReferencePolicy) -> (Vec<f64>, Vec<Change>) {
     let month = Month::load().unwrap();
     let length = if long() { DAY } else { 75 };
     let (start, changes) = policy
@@ -143,11 +145,11 @@ fn stretch(policy: &ReferencePolicy) -> Vec<f64> {
         .expect("a month has a stretch that ends in a window");
     assert!(changes.len() >= 3, "several windows: {changes:?}");
     say(&format!(
-        "series: readings {start} to {} of it, {} changes",
+        "readings {start} to {} of it, {} changes",
         start + length,
         changes.len()
     ));
-    month.values[start..start + length].to_vec()
+    (month.values[start..start + length].to_vec(), changes)
 }
 
 async fn rig(
@@ -172,13 +174,23 @@ async fn rig_of_the_twin(kubernetes: &Kubernetes, policy: &ReferencePolicy) -> R
     rig(kubernetes, None, policy, TWIN).await
 }
 
-/// Instants of kills, ms after the first reading: one in each part of the run.
-fn kill_times(random: &mut Random, readings: usize) -> Vec<u64> {
+/// Instants of kills, ms after the first reading: one in each part of the run. Every second one is aimed at a change, when a
+/// write to the cluster is decided, under way or just answered; the others fall anywhere.
+fn kill_times(random: &mut Random, readings: usize, changes: &[Change]) -> Vec<u64> {
     let kills = if long() { 12 } else { 4 };
     let (from, to) = (QUIET_MS, readings as u64 * 1_000 - CALM_MS);
     let part = (to - from) / kills;
     (0..kills)
-        .map(|kill| from + kill * part + random.between(0, part))
+        .map(|kill| {
+            let (begin, end) = (from + kill * part, from + (kill + 1) * part);
+            let within = changes
+                .iter()
+                .find(|change| (begin..end).contains(&change.at_ms));
+            match within {
+                Some(change) if kill % 2 == 0 => change.at_ms + random.between(0, AIM_MS),
+                _ => random.between(begin, end),
+            }
+        })
         .collect()
 }
 
