@@ -1,6 +1,6 @@
 //! The fleet: sites, zones, pools, federations and clusters, as `fleet.yaml` describes them.
 //!
-//! Static between two loads. The file form is in [`document`]; what is wrong with a file, or with
+//! Static between two loads. The file form is in `form.rs` and `document.rs`; what is wrong with a file, or with
 //! a set of policies on a fleet, is found by [`check`].
 
 use std::collections::{BTreeMap, BTreeSet};
