@@ -3,7 +3,8 @@
 //!
 //! It runs on a thread of its own, because a commit blocks. Nothing else ever steps the engine.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -90,6 +91,8 @@ pub struct EngineLoop {
     group: Group,
     effects: Effects,
     keys: Vec<DedupeKey>,
+    /// The ids of the group: keyed hash of (source, id) -> where it stands in `keys`.
+    named: HashMap<u64, usize>,
     pending: Vec<Pending>,
     tellings: VecDeque<Telling>,
     /// A submission that did not fit into the last group.
@@ -110,6 +113,7 @@ impl EngineLoop {
             group: Group::default(),
             effects: Effects::default(),
             keys: Vec::new(),
+            named: HashMap::new(),
             pending: Vec::new(),
             tellings: VecDeque::new(),
             held: None,
@@ -349,11 +353,10 @@ impl EngineLoop {
         let mut results = Vec::with_capacity(keys.len());
         let mut kept = Vec::with_capacity(keys.len());
         for (position, (key, seen)) in keys.into_iter().zip(seen).enumerate() {
-            let here = self
-                .keys
-                .iter()
-                .find(|other| other.source == key.source && other.id == key.id);
-            let known = seen.or(here.map(|other| other.hash));
+            let name = self.named.hasher().hash_one((&key.source, &key.id));
+            let here = self.named.get(&name).map(|position| &self.keys[*position]);
+            let here = here.filter(|here| here.source == key.source && here.id == key.id);
+            let known = seen.or(here.map(|here| here.hash));
             results.push(match known {
                 None => ItemResult::Accepted,
                 Some(hash) if hash == key.hash => ItemResult::Duplicate,
@@ -361,6 +364,7 @@ impl EngineLoop {
             });
             if known.is_none() {
                 kept.push(position);
+                self.named.insert(name, self.keys.len());
                 self.keys.push(key);
             }
         }
@@ -416,7 +420,12 @@ impl EngineLoop {
             Err(error) => self.commit_failed(&error),
         }
         self.group.clear();
+        self.forget_keys();
+    }
+
+    fn forget_keys(&mut self) {
         self.keys.clear();
+        self.named.clear();
     }
 
     fn after_step(&mut self, index: u64) {
@@ -472,7 +481,7 @@ impl EngineLoop {
             // The sender may have hung up; what it sent is durable all the same.
             let _ = pending.ticket.send(pending.results);
         }
-        self.keys.clear();
+        self.forget_keys();
     }
 
     /// The journal did not take the group: tickets are dropped (503), internal messages stay.
