@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
+use sunward_tests::daemon::Daemon;
 use sunward_tests::http::{Http, Response};
 use sunward_tests::metrics::Metrics;
 use sunward_tests::readings::{Feed, carbon, stamp};
@@ -20,6 +21,7 @@ use sunward_tests::wait::until;
 const POOL: &str = "caiso-a";
 /// A changed file is seen within 5 s even where the file system tells nothing.
 const RELOAD: Duration = Duration::from_secs(20);
+const STOP_MAX: Duration = Duration::from_secs(10);
 
 async fn memory_rig(kubeconfig: Option<&Path>) -> Rig {
     Rig::new(&RigOptions {
@@ -262,14 +264,7 @@ async fn bad_readings_are_refused_one_by_one() {
     }
     assert_eq!(taken_in(&metrics), accepted);
     assert_no_panic(&daemon.log_text());
-    assert_eq!(
-        daemon
-            .terminate(Duration::from_secs(10))
-            .await
-            .unwrap()
-            .code(),
-        Some(0)
-    );
+    assert_eq!(daemon.terminate(STOP_MAX).await.unwrap().code(), Some(0));
 }
 
 fn taken_in(metrics: &Metrics) -> f64 {
@@ -372,14 +367,7 @@ async fn a_token_without_the_grant_pushes_nothing() {
     for secret in [&other, &unknown, &rig.partner_token, &rig.operator_token] {
         assert!(!log.contains(secret.rsplit('_').next().unwrap()));
     }
-    assert_eq!(
-        daemon
-            .terminate(Duration::from_secs(10))
-            .await
-            .unwrap()
-            .code(),
-        Some(0)
-    );
+    assert_eq!(daemon.terminate(STOP_MAX).await.unwrap().code(), Some(0));
 }
 
 /// Bad policy files: name, text (of which `{}` is a good policy's), the place, and a part of the reason.
@@ -477,14 +465,44 @@ async fn a_bad_file_never_replaces_a_good_one() {
         "no reading was lost by a reload"
     );
     assert_no_panic(&daemon.log_text());
-    assert_eq!(
-        daemon
-            .terminate(Duration::from_secs(10))
-            .await
-            .unwrap()
-            .code(),
-        Some(0)
-    );
+    assert_eq!(daemon.terminate(STOP_MAX).await.unwrap().code(), Some(0));
+}
+
+/// A start without one good set is no start of scaling; a start beside a good one goes on with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_file_at_the_start_is_told_and_nothing_good_is_forgotten() {
+    let rig = memory_rig(None).await;
+    let path = rig.path("policies").join("surplus.yaml");
+    let good = std::fs::read_to_string(&path).unwrap();
+    let bad = good.replace("priority:", "prioritty:");
+    std::fs::write(&path, &bad).unwrap();
+    let mut daemon = Daemon::start(&rig.config()).await.unwrap();
+    let place = format!("{}:6:3: ", path.display());
+    until(RELOAD, "readiness to say why", async || {
+        let parts = rig.not_ready().await?;
+        let told = parts
+            .iter()
+            .any(|(name, reason)| name == "policies" && reason.contains(&place));
+        ensure!(told, "{parts:?}");
+        Ok(())
+    })
+    .await;
+    std::fs::write(&path, &good).unwrap();
+    rig.wait_ready().await.unwrap();
+    let in_force = rig.status().await.unwrap()["policies_hash"].clone();
+    daemon.terminate(STOP_MAX).await.unwrap();
+
+    // The journal has the good set.
+    std::fs::write(&path, &bad).unwrap();
+    daemon.restart().await.unwrap();
+    finding(&rig, "the bad file", &place, "prioritty").await;
+    rig.wait_ready().await.unwrap();
+    assert_eq!(rig.status().await.unwrap()["policies_hash"], in_force);
+    let answer = post(&rig.partner(), reading("after", 50.0).to_string()).await;
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    assert_eq!(holds(&rig).await, json!(50.0));
+    assert_no_panic(&daemon.log_text());
+    assert_eq!(daemon.terminate(STOP_MAX).await.unwrap().code(), Some(0));
 }
 
 /// Two pools on one MachineDeployment would overrule each other for ever.
