@@ -144,23 +144,28 @@ impl Board {
         Some(id)
     }
 
-    /// The place of a stream that nobody reads and whose issues are all over, for `key`.
+    /// A stream that nobody reads and whose issues are all over.
+    fn reusable(&self) -> Option<usize> {
+        self.streams.iter().position(|stream| {
+            !stream.read && stream.issues.iter().all(|issue| issue.valid_to <= self.at)
+        })
+    }
+
+    /// Gives the place of such a stream to `key`.
     fn reuse(&mut self, key: &StreamKey) -> Option<StreamId> {
-        let at = self.at;
-        let over = |stream: &Stream| {
-            !stream.read && stream.issues.iter().all(|issue| issue.valid_to <= at)
-        };
-        let index = self.streams.iter().position(over)?;
+        let index = self.reusable()?;
         self.streams[index] = Stream::new(key.clone());
-        // Rare, and the reused key may have been the first of its hash.
+        // Rare; and the key that left may have been the first of its hash.
         self.index();
         self.find(key)
     }
 
     /// True when a level of `key` would find room; asked before it is journaled.
     pub fn admits(&self, key: &StreamKey) -> bool {
-        let room = self.streams.len() < STREAMS_MAX || self.find(key).is_some();
-        room && self.issues < ISSUES_MAX
+        let place = self.streams.len() < STREAMS_MAX
+            || self.find(key).is_some()
+            || self.reusable().is_some();
+        place && self.issues < ISSUES_MAX
     }
 
     /// Marks the streams that policies read, and no others.

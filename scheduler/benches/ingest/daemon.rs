@@ -47,9 +47,8 @@ pub struct Ours {
     pub metrics: PrometheusHandle,
 }
 
-static METRICS: LazyLock<PrometheusHandle> = LazyLock::new(|| {
-    PrometheusBuilder::new().install_recorder().unwrap()
-});
+static METRICS: LazyLock<PrometheusHandle> =
+    LazyLock::new(|| PrometheusBuilder::new().install_recorder().unwrap());
 
 /// A fleet of `pools` sites with one simulated pool each.
 fn fleet(pools: usize) -> String {
@@ -62,7 +61,9 @@ fn fleet(pools: usize) -> String {
         )
         .unwrap();
     }
-    format!("apiVersion: sunward.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: fleet}}\nspec:\n  sites:\n{sites}  pools:\n{list}")
+    format!(
+        "apiVersion: sunward.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: fleet}}\nspec:\n  sites:\n{sites}  pools:\n{list}"
+    )
 }
 
 /// Starts it with a new journal in `folder` and `pools` sites of one pool each.
@@ -70,7 +71,10 @@ pub async fn start(folder: &Path, pools: usize) -> Ours {
     let journal = Redb::open(&folder.join("journal.redb"), Options::default()).unwrap();
     let grant: Grant = format!("source={SOURCE},sites=*,kinds=*").parse().unwrap();
     let (partner, secret) = tokens::issue("bench", vec![grant], false, wall_now()).unwrap();
-    let file = |path: &str, text: String| SourceFile { path: path.to_owned(), text };
+    let file = |path: &str, text: String| SourceFile {
+        path: path.to_owned(),
+        text,
+    };
     let metrics = METRICS.clone();
     let setup = Setup {
         writer: Writer::recover(Box::new(journal)).unwrap(),
@@ -86,7 +90,10 @@ pub async fn start(folder: &Path, pools: usize) -> Ours {
         metrics_listen: None,
         limits: ApiLimits {
             // More than can be sent in a run, and a burst that forgives any order of the clock readings.
-            rate: Rate { per_second: 1e6, burst: 1_000_000_000 },
+            rate: Rate {
+                per_second: 1e6,
+                burst: 1_000_000_000,
+            },
             ..ApiLimits::default()
         },
         sinks: Vec::new(),
@@ -94,5 +101,10 @@ pub async fn start(folder: &Path, pools: usize) -> Ours {
         metrics: metrics.clone(),
     };
     let daemon = run::start(setup).await.unwrap();
-    Ours { address: daemon.addresses["http"], daemon, token: secret.reveal().to_owned(), metrics }
+    Ours {
+        address: daemon.addresses["http"],
+        daemon,
+        token: secret.reveal().to_owned(),
+        metrics,
+    }
 }

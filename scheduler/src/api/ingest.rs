@@ -301,7 +301,13 @@ fn judge(
                 Err(not_granted(partner, &reading.stream.to_string()))
             };
             // Only a rejection needs its place.
-            judged.map_err(|rejection| if single { rejection } else { rejection.within(item) })
+            judged.map_err(|rejection| {
+                if single {
+                    rejection
+                } else {
+                    rejection.within(item)
+                }
+            })
         });
         let item = item as u64;
         match judged {

@@ -19,8 +19,16 @@ pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejec
     let in_array = begins_with_bracket(body);
     // Text is checked once as a whole; what is no UTF-8 is no JSON, and the parser says where.
     let parsed = match std::str::from_utf8(body) {
-        Ok(text) => parse(&mut serde_json::Deserializer::from_str(text), in_array, items_max),
-        Err(_) => parse(&mut serde_json::Deserializer::from_slice(body), in_array, items_max),
+        Ok(text) => parse(
+            &mut serde_json::Deserializer::from_str(text),
+            in_array,
+            items_max,
+        ),
+        Err(_) => parse(
+            &mut serde_json::Deserializer::from_slice(body),
+            in_array,
+            items_max,
+        ),
     };
     // Counting depth costs as much as parsing, so it is done only where something can be deep.
     let deep = match &parsed {

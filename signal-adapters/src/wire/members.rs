@@ -200,9 +200,11 @@ where
     /// that is long and no text or number.
     pub(super) fn may_be_deep(&self) -> bool {
         self.fault.is_some()
-            || self.raw.iter().flatten().any(|raw| {
-                raw.get().len() >= DEPTH_MAX && raw.get().starts_with(['[', '{'])
-            })
+            || self
+                .raw
+                .iter()
+                .flatten()
+                .any(|raw| raw.get().len() >= DEPTH_MAX && raw.get().starts_with(['[', '{']))
     }
 
     /// The raw text of a field; `null` is the same as absent.
@@ -215,7 +217,11 @@ where
     }
 
     /// A text, unescaped, not empty, bounded, without control characters.
-    pub(super) fn text(&self, at: &str, name: &'static str) -> Result<Option<Cow<'de, str>>, Rejection> {
+    pub(super) fn text(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Option<Cow<'de, str>>, Rejection> {
         let Some(raw) = self.raw(name) else {
             return Ok(None);
         };
@@ -266,11 +272,19 @@ where
         Ok(Some(text))
     }
 
-    pub(super) fn required_text(&self, at: &str, name: &'static str) -> Result<Cow<'de, str>, Rejection> {
+    pub(super) fn required_text(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Cow<'de, str>, Rejection> {
         self.text(at, name)?.ok_or_else(|| missing(at, name))
     }
 
-    pub(super) fn stamp(&self, at: &str, name: &'static str) -> Result<Option<Timestamp>, Rejection> {
+    pub(super) fn stamp(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Option<Timestamp>, Rejection> {
         let Some(text) = self.text(at, name)? else {
             return Ok(None);
         };
@@ -283,7 +297,11 @@ where
         })
     }
 
-    pub(super) fn required_stamp(&self, at: &str, name: &'static str) -> Result<Timestamp, Rejection> {
+    pub(super) fn required_stamp(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Timestamp, Rejection> {
         self.stamp(at, name)?.ok_or_else(|| missing(at, name))
     }
 

@@ -60,7 +60,9 @@ impl Hasher for Unhashed {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+        self.0 = bytes
+            .iter()
+            .fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
     }
 
     fn write_u64(&mut self, key: u64) {
@@ -155,7 +157,8 @@ impl Source {
     /// Takes out the places of ids that came again, once there are many.
     fn sweep(&mut self, known: &Known) {
         if self.by_age.len() as u64 > 2 * self.ids + STALE_MAX {
-            self.by_age.retain(|(key, place)| known.places.get(key) == Some(place));
+            self.by_age
+                .retain(|(key, place)| known.places.get(key) == Some(place));
         }
     }
 }
@@ -226,12 +229,7 @@ impl Ids {
 
     /// Takes in the ids of an append that is durable, as [`Ids::store`] stored them. Returns how many
     /// ids were forgotten before their time.
-    pub(super) fn remember(
-        &mut self,
-        index: u64,
-        at_ms: i64,
-        entries: &[DedupeEntry<'_>],
-    ) -> u64 {
+    pub(super) fn remember(&mut self, index: u64, at_ms: i64, entries: &[DedupeEntry<'_>]) -> u64 {
         for _ in 0..self.known.spent.len().min(ENTRIES_DELETED_PER_APPEND_MAX) {
             self.known.spent.pop_first();
         }
@@ -333,7 +331,10 @@ impl Ids {
     /// Where each key may be, without what has aged out at `now_ms`.
     pub(super) fn places(&self, keys: &[DedupeKey<'_>], now_ms: i64) -> Vec<Option<u64>> {
         let place = |key: &DedupeKey<'_>| {
-            let place = *self.known.places.get(&self.hasher.hash_one((key.source, key.id)))?;
+            let place = *self
+                .known
+                .places
+                .get(&self.hasher.hash_one((key.source, key.id)))?;
             (!self.known.is_aged(place, now_ms)).then_some(place.0)
         };
         keys.iter().map(place).collect()
@@ -358,7 +359,9 @@ pub(super) fn seen(
     for same in asked.chunk_by(|(a, _), (b, _)| a.index() == b.index()) {
         let index = same[0].0.index();
         let Some(value) = table.get(index)? else {
-            return Err(Trouble::broken(format!("the ids of index {index} are missing")));
+            return Err(Trouble::broken(format!(
+                "the ids of index {index} are missing"
+            )));
         };
         let (_, list) = unseal_ids(index, value.value())?;
         let mut wanted = same.iter().peekable();
@@ -372,7 +375,9 @@ pub(super) fn seen(
             }
         }
         if wanted.peek().is_some() {
-            return Err(Trouble::broken(format!("the ids of index {index} are too few")));
+            return Err(Trouble::broken(format!(
+                "the ids of index {index} are too few"
+            )));
         }
     }
     Ok(found)
