@@ -37,6 +37,8 @@ pub struct LeaderGate {
     term: u64,
     written: BTreeSet<Arc<str>>,
     leadership: Leadership,
+    #[cfg(feature = "plant")]
+    plant: Option<crate::plant::Plant>,
 }
 
 impl LeaderGate {
@@ -46,7 +48,17 @@ impl LeaderGate {
             term,
             written: BTreeSet::new(),
             leadership: Leadership::Leading,
+            #[cfg(feature = "plant")]
+            plant: None,
         }
+    }
+
+    /// The same with a planted bug.
+    #[cfg(feature = "plant")]
+    #[must_use]
+    pub fn planted(mut self, plant: Option<crate::plant::Plant>) -> LeaderGate {
+        self.plant = plant;
+        self
     }
 
     /// The current term.
@@ -72,6 +84,9 @@ impl LeaderGate {
 
     /// Another writer appended to the journal: write nothing more.
     pub fn resign(&mut self, object: &str, term: u64) {
+        if planted!(self.plant, TwoLeaders) {
+            return;
+        }
         self.leadership = Leadership::Resigned {
             object: object.to_owned(),
             term,
@@ -86,6 +101,9 @@ impl LeaderGate {
     /// A term was read on an object (`pool:NAME`) or a stream (`stream:FEDERATION`).
     pub fn saw(&mut self, object: &Arc<str>, term: u64) -> TermSeen {
         if term <= self.term || !self.is_open() {
+            return TermSeen::Ours;
+        }
+        if planted!(self.plant, TwoLeaders) {
             return TermSeen::Ours;
         }
         if self.written.contains(object) {
