@@ -87,6 +87,10 @@ pub struct Engine {
     replaced: bool,
     /// What a snapshot held and this core can't read.
     unreadable: Vec<String>,
+    /// Scale writes of the group being applied.
+    scales: Vec<Action>,
+    #[cfg(feature = "plant")]
+    plant: Option<crate::plant::Plant>,
 }
 
 impl Default for Engine {
@@ -128,6 +132,9 @@ impl Engine {
             touched: Vec::new(),
             replaced: false,
             unreadable,
+            scales: Vec::new(),
+            #[cfg(feature = "plant")]
+            plant: None,
         };
         engine.state.board.index();
         if engine.unreadable.is_empty() {
@@ -140,6 +147,14 @@ impl Engine {
     /// since it would forget every pool.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
+    }
+
+    /// The same with a planted bug.
+    #[cfg(feature = "plant")]
+    #[must_use]
+    pub fn planted(mut self, plant: Option<crate::plant::Plant>) -> Engine {
+        self.plant = plant;
+        self
     }
 
     /// What is kept; the snapshot.
@@ -203,6 +218,8 @@ impl Engine {
             self.settle_pool(pool, out);
         }
         self.touched = touched;
+        // After the events of every site: a leave is done before any replicas are written.
+        out.actions.append(&mut self.scales);
         self.debug_check();
     }
 
@@ -281,12 +298,18 @@ impl Engine {
         self.state.clock_stepped = false;
         for pool in self.state.pools.values_mut() {
             pool.restart(self.state.at);
+            if planted!(self.plant, UnclaimedWrite) {
+                pool.ledger.claim = Claim::Held;
+            }
+            if planted!(self.plant, ForgottenRun) {
+                pool.course = crate::planner::Course::default();
+            }
         }
         self.touch_all();
     }
 
     fn set_clock_stepped(&mut self, stepped: bool) {
-        self.state.clock_stepped = stepped;
+        self.state.clock_stepped = stepped && !planted!(self.plant, ClockGrows);
         self.touch_all();
     }
 
@@ -295,9 +318,13 @@ impl Engine {
             return;
         };
         let index = self.state.index;
+        let planted_stale = planted!(self.plant, StaleCacheScale);
         let Some(pool) = self.pool_mut(id) else {
             return;
         };
+        if planted_stale && let Some(known) = &mut pool.ledger.confirmed {
+            known.version = known.version.min(seen.version);
+        }
         let observed = pool.ledger.observe(seen);
         if observed == Observed::Outdated {
             return;
@@ -321,6 +348,10 @@ impl Engine {
             .pools()
             .get(id as usize)
             .map_or(0, |pool| pool.min_workers);
+        let (dead, counts) = (
+            planted!(self.plant, DeadLoop),
+            planted!(self.plant, RetryCounts),
+        );
         let Some(pool) = self.pool_mut(id) else {
             return;
         };
@@ -343,6 +374,12 @@ impl Engine {
                 }
             }
             _ => return,
+        }
+        if dead && matches!(settled.outcome, Outcome::Failed { .. }) {
+            pool.ledger.retry_at = Some(Timestamp::MAX);
+        }
+        if counts && matches!(settled.outcome, Outcome::Conflict | Outcome::Failed { .. }) {
+            pool.ledger.generation += 1;
         }
         self.touched.push(id);
     }
@@ -454,6 +491,10 @@ impl Engine {
 
     /// Judges, plans and settles one pool, and tells the members of its federation.
     fn settle_pool(&mut self, id: u32, out: &mut Effects) {
+        #[cfg(feature = "plant")]
+        if self.blocked(id) {
+            return;
+        }
         let Some(pool) = self.wiring.pools().get(id as usize) else {
             return;
         };
@@ -467,6 +508,8 @@ impl Engine {
             clock_stepped: self.state.clock_stepped,
             board: &self.state.board,
             policies: &self.policies,
+            #[cfg(feature = "plant")]
+            plant: self.plant,
         };
         let settled = state.settle(pool, self.wiring.rules(id), &context, out);
         if let Some(at) = settled.wake_at
@@ -485,10 +528,7 @@ impl Engine {
             let site = pool.site.clone();
             self.settle_site(&federation, &site, settled.cause, out);
         }
-        if let Some(scale) = settled.scale {
-            // After the site's events: a leave is done before replicas are written.
-            out.actions.push(scale);
-        }
+        self.scales.extend(settled.scale);
     }
 
     /// After a new fleet: sites that changed their federation, or are gone, are told so.
@@ -544,6 +584,8 @@ impl Engine {
             term: self.state.term,
             at: self.state.at,
             cause: &cause,
+            #[cfg(feature = "plant")]
+            plant: self.plant,
         };
         self.state
             .federations
@@ -565,6 +607,27 @@ impl Engine {
                 self.touched.push(id as u32);
             }
         }
+    }
+
+    /// The planted bug of a loop that waits for one pool's start before it looks at the next.
+    #[cfg(feature = "plant")]
+    fn blocked(&mut self, id: u32) -> bool {
+        let starting = |(other, (_, pool)): (usize, (&Arc<str>, &PoolState))| {
+            let ready = pool.ledger.confirmed.map_or(0, |known| known.ready);
+            other != id as usize && pool.ledger.desired.is_some_and(|wanted| wanted > ready)
+        };
+        let others_start = self.state.pools.iter().enumerate().any(starting);
+        if !(planted!(self.plant, BlockingStart) && others_start) {
+            return false;
+        }
+        let again = self.state.at + sunward_policies::time::Span::from_secs(10);
+        if let Some(pool) = self.pool_mut(id)
+            && pool.wake_at.is_none()
+        {
+            pool.wake_at = Some(again);
+            self.timers.insert((again, id));
+        }
+        true
     }
 
     /// In debug builds the invariants are checked after every step.

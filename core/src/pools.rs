@@ -154,6 +154,9 @@ pub struct Context<'a> {
     pub board: &'a Board,
     /// The policies in force.
     pub policies: &'a PolicySet,
+    /// A planted bug.
+    #[cfg(feature = "plant")]
+    pub plant: Option<crate::plant::Plant>,
 }
 
 /// A policy as it governs one pool.
@@ -344,6 +347,14 @@ impl PoolState {
             settled.site_touched = self.told != now_so;
             self.told = now_so;
         }
+        let stuck = planted!(context.plant, StuckDelete)
+            && self.ledger.confirmed.is_some_and(|known| {
+                known.stopping > 0 && self.ledger.desired.is_some_and(|n| n > known.wanted)
+            });
+        if stuck {
+            settled.wake_at = wake.at;
+            return settled;
+        }
         match self.ledger.next(context.now) {
             Next::Nothing => {}
             Next::Wait(at) => wake.add(Some(at)),
@@ -510,6 +521,9 @@ impl PoolState {
                 let memory = remembered
                     .memory
                     .get_or_insert_with(|| Memory::new(running));
+                if planted!(context.plant, HoldThatResets) {
+                    memory.restarted(context.now);
+                }
                 let judgement = rule.rule.judge(&facts, memory);
                 next.add(judgement.next_change_at);
                 judged.candidates.push(Candidate {
@@ -591,6 +605,8 @@ impl Readings {
                 next.add(answer.next_change_at);
                 answer.reading
             });
+            #[cfg(feature = "plant")]
+            let reading = planted_reading(reading, *stream, context);
             if streams.len() <= Self::FEW {
                 self.few[index] = reading;
             } else {
@@ -605,6 +621,27 @@ impl Readings {
         } else {
             &self.many
         }
+    }
+}
+
+/// The reading as the planted bugs see it.
+#[cfg(feature = "plant")]
+fn planted_reading(reading: Reading, stream: Option<StreamId>, context: &Context<'_>) -> Reading {
+    use crate::plant::Plant;
+    let known = stream.map(|stream| context.board.stream(stream));
+    let last = known.and_then(|stream| stream.issues().last().copied());
+    match (context.plant, reading) {
+        (Some(Plant::EmptyIsZero), Reading::Missing) => Reading::Fresh { value: 0.0 },
+        (Some(Plant::StartValueZero), Reading::Missing) if last.is_none() => {
+            Reading::Fresh { value: 0.0 }
+        }
+        (Some(Plant::ZeroIsDirty), Reading::Fresh { value }) if value == 0.0 => {
+            Reading::Fresh { value: 1e9 }
+        }
+        (Some(Plant::LastValueForEver), Reading::Missing | Reading::Stale { .. }) => last
+            .and_then(|issue| issue.value)
+            .map_or(reading, |value| Reading::Fresh { value }),
+        _ => reading,
     }
 }
 

@@ -193,7 +193,12 @@ fn play(story: &[Happening]) -> World {
                 pool: first,
                 wanted,
             } => {
-                world.at_home(minute(at), pool(*first), |home| home.wanted = *wanted);
+                // Known limit: someone who puts back the very number that a write of ours with a
+                // lost answer was made over can't be told from that write not having landed.
+                let unknown = world.engine.state().pools[pool(*first)].ledger.unknown;
+                if unknown.is_none_or(|sent| sent.from != *wanted) {
+                    world.at_home(minute(at), pool(*first), |home| home.wanted = *wanted);
+                }
             }
             Happening::Restart => {
                 term += 1;

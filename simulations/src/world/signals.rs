@@ -1,0 +1,218 @@
+//! Sources of readings, and the partners' way into the daemon: post, wait, post again.
+
+use std::sync::Arc;
+
+use sunward_core::event::Event;
+use sunward_core::signal::{Level, Quality, StreamKey};
+use sunward_core::time::{Span, Timestamp};
+use sunward_core::units::{Basis, Kind};
+
+use super::daemon::{Entry, Ticket};
+use super::{Happening, World};
+use crate::accounting::CarbonLevel;
+use crate::fault::Fault;
+use crate::scenario::Scenario;
+use crate::trace::Sample;
+
+/// One source of one stream.
+#[derive(Debug)]
+pub(super) struct Source {
+    stream: StreamKey,
+    samples: Vec<Sample>,
+    next: usize,
+    lag: Span,
+    silent_until: Timestamp,
+    /// Silent until then by a fault.
+    pub(super) out_until: Timestamp,
+    /// Nothing but zeros until then.
+    pub(super) zero_until: Timestamp,
+    /// The sites whose carbon it measures.
+    sites: Vec<usize>,
+}
+
+impl Source {
+    pub(super) fn next_at(&self) -> Option<Timestamp> {
+        let sample = self.samples.get(self.next)?;
+        Some(sample.issued_at.unwrap_or(sample.from) + self.lag)
+    }
+}
+
+/// A reading on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    pub(super) level: Level,
+}
+
+/// The sources of a scenario.
+pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
+    let sites: Vec<_> = scenario.fleet.sites().collect();
+    let source = |spec: &crate::scenario::SourceSpec| {
+        let lies_in = |site: &sunward_core::fleet::Site| match &spec.stream.scope {
+            sunward_core::signal::Scope::Site(name) => site.name == *name,
+            sunward_core::signal::Scope::Zone { scheme, code } => {
+                site.zones.get(scheme.as_ref()) == Some(code)
+            }
+        };
+        let carbon = spec.stream.kind == Kind::CarbonIntensity;
+        let measured = sites
+            .iter()
+            .enumerate()
+            .filter(|(_, site)| carbon && lies_in(site));
+        Source {
+            stream: spec.stream.clone(),
+            samples: scenario.samples(spec, seed),
+            next: 0,
+            lag: spec.lag,
+            silent_until: spec.silent_until,
+            out_until: Timestamp::MIN,
+            zero_until: Timestamp::MIN,
+            sites: measured.map(|(index, _)| index).collect(),
+        }
+    };
+    scenario.sources.iter().map(source).collect()
+}
+
+impl World<'_> {
+    /// Sends every reading of a source that is due.
+    pub(super) fn emit(&mut self, index: usize) {
+        let source = &mut self.sources[index];
+        let (number, sample) = (source.next, source.samples[source.next]);
+        source.next += 1;
+        let (next, zero, out) = (
+            source.next_at(),
+            source.zero_until > self.now,
+            source.out_until.max(source.silent_until) > self.now,
+        );
+        if let Some(at) = next {
+            self.push(at, Happening::Emit { source: index });
+        }
+        self.note_carbon(index, &sample);
+        if out {
+            return;
+        }
+        let level = self.level(index, number, &sample, zero);
+        let reading = Reading { level };
+        if self.log.keep {
+            self.send_reading(reading);
+        } else {
+            // Nobody can be away, so the way there is a call.
+            self.deliver(reading);
+        }
+    }
+
+    /// What a site's energy costs from now on, whatever the daemon hears of it.
+    fn note_carbon(&mut self, index: usize, sample: &Sample) {
+        if self.sources[index].sites.is_empty() || sample.issued_at.is_some() {
+            return;
+        }
+        let level = sample
+            .value
+            .map_or(CarbonLevel::Missing, CarbonLevel::from_grams);
+        let average = self.sources[index].stream.basis == Some(Basis::Average);
+        for i in 0..self.sources[index].sites.len() {
+            let site = self.sources[index].sites[i];
+            self.accounts.carbon(site, self.now, level, average);
+        }
+    }
+
+    fn level(&self, index: usize, number: usize, sample: &Sample, zero: bool) -> Level {
+        let value = if zero { Some(0.0) } else { sample.value };
+        let id: Arc<str> = if self.log.keep {
+            format!("{index}-{number}").into()
+        } else {
+            "".into()
+        };
+        Level {
+            id,
+            stream: self.sources[index].stream.clone(),
+            valid_from: sample.from,
+            valid_to: sample.to,
+            value,
+            quality: match (value, sample.issued_at) {
+                (None, _) => Quality::Missing,
+                (Some(_), Some(_)) => Quality::Forecast,
+                (Some(_), None) => Quality::Measured,
+            },
+            issued_at: sample.issued_at,
+            sequence: None,
+        }
+    }
+
+    /// One reading, with whatever happens to it on the way.
+    fn send_reading(&mut self, mut reading: Reading) {
+        let fault = self.armed_signals.pop_front();
+        if let Some(fault) = fault {
+            self.count(fault);
+        }
+        let dice = &mut self.dice.partners;
+        let trip = dice.span(Span::from_millis(5), Span::from_millis(400));
+        let late = dice.span(Span::from_secs(20), Span::from_mins(20));
+        match fault {
+            Some(Fault::SignalMissing) => return,
+            Some(Fault::SignalLate) => return self.after(late, Happening::Deliver(reading.into())),
+            Some(Fault::SignalReordered) => {
+                let length = reading.level.valid_to - reading.level.valid_from;
+                let wait = length + Span::from_secs(10);
+                return self.after(wait, Happening::Deliver(reading.into()));
+            }
+            Some(Fault::SignalDuplicated) => {
+                self.after(trip, Happening::Deliver(reading.clone().into()));
+            }
+            Some(Fault::SignalGap) => {
+                reading.level.value = None;
+                reading.level.quality = Quality::Missing;
+            }
+            _ => {}
+        }
+        self.after(trip, Happening::Deliver(reading.into()));
+    }
+
+    /// A POST reaches the service: whoever holds the lease takes it, or nobody does.
+    pub(super) fn deliver(&mut self, reading: Reading) {
+        let leader = self.holder.filter(|r| {
+            let replica = &self.replicas[*r];
+            replica.is_leading() && replica.frozen_until <= self.now
+        });
+        let Some(leader) = leader else {
+            return self.post_again(reading);
+        };
+        let events = vec![Event::SignalAccepted(reading.level.clone())];
+        let ticket = Ticket::Reading(reading);
+        self.replicas[leader]
+            .inbox
+            .push_back(Entry { events, ticket });
+        self.kick_soon(leader);
+    }
+
+    /// The sender's answer; it may get lost, and then the same comes again.
+    pub(super) fn acknowledge(&mut self, reading: Reading) {
+        if let Some(checks) = &mut self.checks {
+            let durable = self.log.has(&reading.level.id);
+            checks.acknowledged(self.now, &reading.level.id, durable);
+            self.progress.acknowledged.push(reading.level.id.clone());
+        }
+        if self.armed_answers > 0 {
+            self.armed_answers -= 1;
+            self.count(Fault::AnswerLost);
+            self.post_again(reading);
+        }
+    }
+
+    /// No answer: the sender tries again.
+    pub(super) fn post_again(&mut self, reading: Reading) {
+        let wait = self
+            .dice
+            .partners
+            .span(Span::from_secs(1), Span::from_secs(5));
+        self.after(wait, Happening::Deliver(reading.into()));
+    }
+
+    /// What these tickets waited for did not happen.
+    pub(super) fn send_again(&mut self, tickets: Vec<Ticket>) {
+        for ticket in tickets {
+            if let Ticket::Reading(reading) = ticket {
+                self.post_again(reading);
+            }
+        }
+    }
+}
