@@ -487,6 +487,11 @@ async fn a_bad_file_at_the_start_is_told_and_nothing_good_is_forgotten() {
         Ok(())
     })
     .await;
+    // A reading is not refused for a place that cannot be known yet.
+    let answer = post(&rig.partner(), reading("early", 50.0).to_string()).await;
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert_eq!(problem(&answer, "no fleet")["code"], "no_fleet");
+    assert!(answer.header("retry-after").is_some());
     std::fs::write(&path, &good).unwrap();
     rig.wait_ready().await.unwrap();
     let in_force = rig.status().await.unwrap()["policies_hash"].clone();

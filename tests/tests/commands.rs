@@ -145,7 +145,7 @@ async fn push_waits_for_a_daemon_as_long_as_it_may() {
     let mut daemon = daemon.unwrap();
     assert_eq!(code_and_errors(&pushed).0, Some(0));
     let told = answer(&pushed);
-    // Sent before the fleet was read, its zone was not known yet; that is an answer, too.
+    // Also where the port was bound before the fleet was read: that is said to be temporary.
     assert_eq!(told["accepted"], 1, "{told}");
     assert_eq!(daemon.terminate(STOP_MAX).await.unwrap().code(), Some(0));
 }

@@ -285,6 +285,9 @@ fn judge(
 ) -> Result<(Vec<Admitted>, Vec<Rejected>), Problem> {
     let readings = wire::decode(body, state.limits.readings.items_max).map_err(malformed)?;
     let fleet = state.engine.fleet.load();
+    if fleet.sites().next().is_none() {
+        return Err(no_fleet());
+    }
     let context = Context {
         now: state.clock.now(),
         fleet: &fleet,
@@ -316,6 +319,18 @@ fn judge(
         }
     }
     Ok((admitted, rejected))
+}
+
+/// At a first start the fleet is read a moment after the port is bound; until then no place is unknown.
+fn no_fleet() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "no_fleet",
+        "No fleet yet",
+        "the daemon knows no site yet: no good fleet file was taken in so far (see /readyz); send the same \
+         request again later",
+    )
+    .retry_after(RETRY_BUSY)
 }
 
 fn not_granted(partner: &Partner, stream: &str) -> Rejection {
