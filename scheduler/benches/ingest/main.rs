@@ -124,5 +124,10 @@ impl Turns {
         // What a partner sends counts its ids up; the others are measured beside it.
         let goal = if ids == Ids::Sequential { Goal::AtLeast(50.0) } else { Goal::None };
         figure("share of the bare handler", 100.0 * ours / bare, "%", goal, Some(100.0));
+        let cpu = |turns: &[Pushed]| {
+            let readings: u64 = turns.iter().map(|turn| turn.requests * size as u64).sum();
+            turns.iter().map(|turn| turn.cpu.as_secs_f64()).sum::<f64>() * 1e6 / readings as f64
+        };
+        figure("processor time per reading, clients included", cpu(&self.ours), "us", Goal::None, Some(cpu(&self.bare)));
     }
 }
