@@ -75,14 +75,19 @@ async fn take_in(
             .collect();
         let results = commit(state, readings, arrived).await?;
         let single = wire_is_single(&body);
-        let mut counts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
-        for ((item, source), result) in items.iter().zip(&sources).zip(results) {
-            match settle(result, &mut answer) {
-                Ok(word) => *counts.entry((source, word)).or_default() += 1,
-                Err(code) => rejected.push(refusal_of(code, *item, single)),
+        let settled = items.iter().zip(&sources).zip(results);
+        // Mostly all readings of a request are of one source and become the same.
+        let mut counts: Vec<(&str, &'static str, u64)> = Vec::new();
+        for ((item, source), result) in settled {
+            match (settle(result, &mut answer), counts.last_mut()) {
+                (Ok(word), Some((of, same, count))) if **of == **source && *same == word => {
+                    *count += 1;
+                }
+                (Ok(word), _) => counts.push((source, word, 1)),
+                (Err(code), _) => rejected.push(refusal_of(code, *item, single)),
             }
         }
-        for ((source, result), count) in counts {
+        for (source, result, count) in counts {
             let source = state.sources.label(source);
             metrics::counter!(SIGNALS_ACCEPTED, "source" => source, "result" => result)
                 .increment(count);
