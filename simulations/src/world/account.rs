@@ -156,6 +156,15 @@ impl Accounts {
         level: CarbonLevel,
         average: bool,
     ) {
+        let known = &self.sites[site].carbon;
+        let known = if average {
+            known.average
+        } else {
+            known.marginal
+        };
+        if known == level {
+            return;
+        }
         if self.goal_ms.is_some() {
             // The work is shared: the instant at which it is done needs all sites together.
             self.settle(now);

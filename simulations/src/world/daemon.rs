@@ -207,7 +207,8 @@ impl World<'_> {
         }
         let due = known.engine.next_wakeup();
         let mine = self.now + known.skew;
-        if known.inbox.is_empty() && due.is_none_or(|due| due > mine) {
+        let waiting = !known.inbox.is_empty() || !self.batch.is_empty();
+        if !waiting && due.is_none_or(|due| due > mine) {
             if let Some(due) = due {
                 let at = due - known.skew;
                 if known.kick_at.is_none_or(|planned| at < planned) {
@@ -219,8 +220,51 @@ impl World<'_> {
             return;
         }
         known.committing = true;
+        if !self.log.keep {
+            return self.quiet_turn(replica);
+        }
         let forming = self.gather(replica);
         self.go_on(replica, forming);
+    }
+
+    /// A group of a world in which nothing can go wrong and nobody reads the log again: the same
+    /// phases, without an encoding and without a wait.
+    fn quiet_turn(&mut self, replica: usize) {
+        let mut events = std::mem::take(&mut self.batch);
+        let mut tickets = Vec::new();
+        let readings = events.len();
+        while let Some(mut entry) = self.replicas[replica].inbox.pop_front() {
+            events.append(&mut entry.events);
+            tickets.push(entry.ticket);
+        }
+        // Internal messages come before readings.
+        events.rotate_left(readings);
+        if events.is_empty() {
+            events.push(Event::Tick);
+        }
+        let at = self.now.max(self.replicas[replica].engine.state().at);
+        let mut commit = (self.options.core.commit)();
+        while let Some(phase) = commit.next_phase() {
+            match phase {
+                Phase::Append => self.log.count(),
+                Phase::Step => {
+                    let mut effects = std::mem::take(&mut self.effects);
+                    self.replicas[replica]
+                        .engine
+                        .step(at, &events, &mut effects);
+                    self.first_look(replica, at, &events, &effects);
+                    self.effects = effects;
+                }
+                Phase::Answer => self.answer_tickets(replica, &mut tickets),
+                Phase::Dispatch => self.dispatch(replica),
+            }
+        }
+        events.clear();
+        if self.batch.is_empty() {
+            self.batch = events;
+        }
+        self.replicas[replica].committing = false;
+        self.kick(replica);
     }
 
     /// Whole requests, in order, as many as fit.
@@ -230,24 +274,6 @@ impl World<'_> {
         let expected = known.engine.state().index;
         let mut tickets = Vec::with_capacity(known.inbox.len());
         let commit = (self.options.core.commit)();
-        if !self.log.keep {
-            // Nobody reads it again: the events go straight to the engine.
-            let mut events = Vec::with_capacity(known.inbox.len().max(1));
-            for entry in known.inbox.drain(..) {
-                events.extend(entry.events);
-                tickets.push(entry.ticket);
-            }
-            if events.is_empty() {
-                events.push(Event::Tick);
-            }
-            return Forming {
-                at,
-                expected,
-                events: events.into(),
-                tickets,
-                commit,
-            };
-        }
         let mut group = Group::default();
         let mut ids: Vec<Arc<str>> = Vec::new();
         while let Some(entry) = known.inbox.front() {
@@ -320,14 +346,7 @@ impl World<'_> {
             self.send_again(forming.tickets);
             return self.kill(replica);
         }
-        let wait = if self.log.keep {
-            self.dice.disk.around(self.scenario.append)
-        } else {
-            Span::ZERO
-        };
-        if wait.is_zero() {
-            return self.durable(replica, forming);
-        }
+        let wait = self.dice.disk.around(self.scenario.append);
         self.after(wait, Happening::Durable(life, forming.into()));
     }
 
@@ -362,21 +381,19 @@ impl World<'_> {
         engine.step(at, events, &mut effects);
         self.first_look(replica, at, events, &effects);
         self.effects = effects;
-        if self.log.keep {
-            let index = self.log.last();
-            if index.is_multiple_of(SNAPSHOT_GROUPS) {
-                let snapshot = self.replicas[replica].engine.snapshot();
-                self.log.snapshot = Some((index, snapshot));
-            }
-            for other in 0..self.replicas.len() {
-                let known = &mut self.replicas[other];
-                if other != replica && known.alive && !known.tailing {
-                    known.tailing = true;
-                    let low = Span::from_millis(2);
-                    let wait = self.dice.network.span(low, Span::from_millis(40));
-                    let life = self.life(other);
-                    self.after(wait, Happening::Tail(life));
-                }
+        let index = self.log.last();
+        if index.is_multiple_of(SNAPSHOT_GROUPS) {
+            let snapshot = self.replicas[replica].engine.snapshot();
+            self.log.snapshot = Some((index, snapshot));
+        }
+        for other in 0..self.replicas.len() {
+            let known = &mut self.replicas[other];
+            if other != replica && known.alive && !known.tailing {
+                known.tailing = true;
+                let low = Span::from_millis(2);
+                let wait = self.dice.network.span(low, Span::from_millis(40));
+                let life = self.life(other);
+                self.after(wait, Happening::Tail(life));
             }
         }
     }
@@ -431,8 +448,7 @@ impl World<'_> {
         for ticket in tickets.drain(..) {
             match ticket {
                 Ticket::Nobody => {}
-                Ticket::Reading(reading) if self.log.keep => self.acknowledge(reading),
-                Ticket::Reading(_) => {}
+                Ticket::Reading(reading) => self.acknowledge(reading),
                 Ticket::Greeting => self.greeted(replica),
             }
         }

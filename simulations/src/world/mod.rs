@@ -108,8 +108,8 @@ type Life = (usize, u32);
 
 /// Something that happens.
 enum Happening {
-    /// A source's next reading is due.
-    Emit { source: usize },
+    /// Some source's next reading is due.
+    Emit,
     /// A reading arrives at the service.
     Deliver(Box<Reading>),
     /// The engine loop looks around.
@@ -189,6 +189,10 @@ struct World<'a> {
     clusters: Clusters,
     streams: Streams,
     sources: Vec<Source>,
+    /// Readings of a quiet world, on their way into the next group.
+    batch: Vec<sunward_core::event::Event>,
+    /// The id of a reading that nobody tells from another.
+    blank: Arc<str>,
     /// Faults of calls, hosts and readings that wait for one to strike.
     armed_calls: VecDeque<Fault>,
     armed_hosts: VecDeque<Fault>,
@@ -204,23 +208,38 @@ struct World<'a> {
     progress: settle::Progress,
 }
 
+/// A run that has not begun: its series are generated, nothing has happened.
+pub struct Prepared<'a>(World<'a>);
+
+/// Prepares a run of a scenario.
+pub fn prepare<'a>(scenario: &'a Scenario, options: &'a Options) -> Prepared<'a> {
+    Prepared(World::new(scenario, options))
+}
+
+impl Prepared<'_> {
+    /// Plays it to its end.
+    pub fn play(self) -> Outcome {
+        let mut world = self.0;
+        world.begin();
+        let mut happenings = 0_u64;
+        while let Some(((at, _), happening)) = world.heap.pop_first() {
+            if at >= world.scenario.end {
+                break;
+            }
+            happenings += 1;
+            if happenings > HAPPENINGS_MAX || world.checks.as_ref().is_some_and(Checks::is_full) {
+                break;
+            }
+            world.now = at;
+            world.happens(happening);
+        }
+        world.finish()
+    }
+}
+
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario, options: &Options) -> Outcome {
-    let mut world = World::new(scenario, options);
-    world.begin();
-    let mut happenings = 0_u64;
-    while let Some(((at, _), happening)) = world.heap.pop_first() {
-        if at >= scenario.end {
-            break;
-        }
-        happenings += 1;
-        if happenings > HAPPENINGS_MAX || world.checks.as_ref().is_some_and(Checks::is_full) {
-            break;
-        }
-        world.now = at;
-        world.happens(happening);
-    }
-    world.finish()
+    prepare(scenario, options).play()
 }
 
 impl<'a> World<'a> {
@@ -254,6 +273,8 @@ impl<'a> World<'a> {
             clusters,
             streams: Streams::new(),
             sources: signals::sources(scenario, seed),
+            batch: Vec::new(),
+            blank: "".into(),
             armed_calls: VecDeque::new(),
             armed_hosts: VecDeque::new(),
             armed_signals: VecDeque::new(),
@@ -270,11 +291,7 @@ impl<'a> World<'a> {
     }
 
     fn begin(&mut self) {
-        for source in 0..self.sources.len() {
-            if let Some(at) = self.sources[source].next_at() {
-                self.push(at, Happening::Emit { source });
-            }
-        }
+        self.plan_emit();
         self.plan_faults();
         for cap in &self.scenario.caps {
             self.push(cap.from, Happening::Caps);
@@ -308,7 +325,7 @@ impl<'a> World<'a> {
             }
         }
         match happening {
-            Happening::Emit { source } => self.emit(source),
+            Happening::Emit => self.emit(),
             Happening::Deliver(reading) => self.deliver(*reading),
             Happening::Kick((r, _)) => self.kick(r),
             Happening::Durable((r, _), forming) => self.durable(r, *forming),

@@ -73,31 +73,44 @@ pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
 }
 
 impl World<'_> {
-    /// Sends every reading of a source that is due.
-    pub(super) fn emit(&mut self, index: usize) {
+    /// Plans the next instant at which some source sends.
+    pub(super) fn plan_emit(&mut self) {
+        let next = self.sources.iter().filter_map(Source::next_at).min();
+        if let Some(at) = next {
+            self.push(at, Happening::Emit);
+        }
+    }
+
+    /// Sends every reading that is due.
+    pub(super) fn emit(&mut self) {
+        for index in 0..self.sources.len() {
+            while self.sources[index]
+                .next_at()
+                .is_some_and(|at| at <= self.now)
+            {
+                self.emit_next(index);
+            }
+        }
+        self.plan_emit();
+    }
+
+    fn emit_next(&mut self, index: usize) {
         let source = &mut self.sources[index];
         let (number, sample) = (source.next, source.samples[source.next]);
         source.next += 1;
-        let (next, zero, out) = (
-            source.next_at(),
-            source.zero_until > self.now,
-            source.out_until.max(source.silent_until) > self.now,
-        );
-        if let Some(at) = next {
-            self.push(at, Happening::Emit { source: index });
-        }
+        let zero = source.zero_until > self.now;
+        let out = source.out_until.max(source.silent_until) > self.now;
         self.note_carbon(index, &sample);
         if out {
             return;
         }
         let level = self.level(index, number, &sample, zero);
-        let reading = Reading { level };
         if self.log.keep {
-            self.send_reading(reading);
-        } else {
-            // Nobody can be away, so the way there is a call.
-            self.deliver(reading);
+            return self.send_reading(Reading { level });
         }
+        // Nobody can be away and nobody asks again: it is in the next group.
+        self.batch.push(Event::SignalAccepted(level));
+        self.kick_soon(0);
     }
 
     /// What a site's energy costs from now on, whatever the daemon hears of it.
@@ -120,7 +133,7 @@ impl World<'_> {
         let id: Arc<str> = if self.log.keep {
             format!("{index}-{number}").into()
         } else {
-            "".into()
+            self.blank.clone()
         };
         Level {
             id,
