@@ -19,7 +19,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Deserialize)]
-#[allow(dead_code, reason = "parsed, and no more: that is what the bare side does")]
+#[allow(
+    dead_code,
+    reason = "parsed, and no more: that is what the bare side does"
+)]
 struct Reading {
     id: String,
     source: String,
@@ -51,10 +54,16 @@ pub async fn start(folder: &Path) -> SocketAddr {
     let (inbox, outlet) = mpsc::channel(1_024);
     let file = File::create(folder.join("bare.log")).unwrap();
     std::thread::spawn(move || write(outlet, file));
-    let router = Router::new().route("/v1/signals", post(take_in)).with_state(inbox);
+    let router = Router::new()
+        .route("/v1/signals", post(take_in))
+        .with_state(inbox);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(sunward::api::serve::serve(listener, router, CancellationToken::new()));
+    tokio::spawn(sunward::api::serve::serve(
+        listener,
+        router,
+        CancellationToken::new(),
+    ));
     address
 }
 
@@ -67,7 +76,14 @@ async fn take_in(State(inbox): State<mpsc::Sender<Waiting>>, body: Bytes) -> (St
     let readings = parsed.unwrap();
     let accepted = readings.len();
     let (ticket, durable) = oneshot::channel();
-    inbox.send(Waiting { body, readings, ticket }).await.unwrap();
+    inbox
+        .send(Waiting {
+            body,
+            readings,
+            ticket,
+        })
+        .await
+        .unwrap();
     durable.await.unwrap();
     (StatusCode::ACCEPTED, format!("{{\"accepted\":{accepted}}}"))
 }
@@ -78,7 +94,9 @@ fn write(mut outlet: mpsc::Receiver<Waiting>, mut file: File) {
         let (mut readings, mut record, mut tickets) = (0, Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(waiting) = next {
-            if readings + waiting.readings.len() > GROUP_EVENTS_MAX || record.len() + waiting.body.len() > GROUP_BYTES_MAX {
+            if readings + waiting.readings.len() > GROUP_EVENTS_MAX
+                || record.len() + waiting.body.len() > GROUP_BYTES_MAX
+            {
                 held = Some(waiting);
                 break;
             }
@@ -87,7 +105,8 @@ fn write(mut outlet: mpsc::Receiver<Waiting>, mut file: File) {
             tickets.push(waiting.ticket);
             next = outlet.try_recv().ok();
         }
-        file.write_all(&(record.len() as u32).to_le_bytes()).unwrap();
+        file.write_all(&(record.len() as u32).to_le_bytes())
+            .unwrap();
         file.write_all(&record).unwrap();
         file.sync_data().unwrap();
         for ticket in tickets {

@@ -60,7 +60,11 @@ impl fmt::Display for Pushed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.per_second();
         let cpu = self.cpu.as_secs_f64() * 1e6 / self.requests as f64;
-        write!(f, "{rate:.0} requests/s ({:.0} readings/s, {cpu:.0} us CPU per request)", rate * self.size as f64)
+        write!(
+            f,
+            "{rate:.0} requests/s ({:.0} readings/s, {cpu:.0} us CPU per request)",
+            rate * self.size as f64
+        )
     }
 }
 
@@ -72,12 +76,20 @@ pub async fn push(address: SocketAddr, token: &str, batch: &Batch, connections: 
     }
     let (began, cpu_before) = (Instant::now(), cpu_time());
     let end = began + batch.turn;
-    let running: Vec<_> = clients.into_iter().map(|client| tokio::spawn(client.run(end))).collect();
+    let running: Vec<_> = clients
+        .into_iter()
+        .map(|client| tokio::spawn(client.run(end)))
+        .collect();
     let mut requests = 0;
     for client in running {
         requests += client.await.unwrap();
     }
-    Pushed { requests, size: batch.size, elapsed: began.elapsed(), cpu: cpu_time() - cpu_before }
+    Pushed {
+        requests,
+        size: batch.size,
+        elapsed: began.elapsed(),
+        cpu: cpu_time() - cpu_before,
+    }
 }
 
 /// User and system time of this process, in the kernel's ticks of 10 ms.
@@ -109,11 +121,24 @@ impl Client {
         stream.set_nodelay(true).unwrap();
         let placeholder = "#".repeat(ID_DIGITS);
         let readings: Vec<String> = (0..batch.size)
-            .map(|nth| reading(number + nth, &format!("meter-{placeholder}"), 10.0 + nth as f64 / 7.0))
+            .map(|nth| {
+                reading(
+                    number + nth,
+                    &format!("meter-{placeholder}"),
+                    10.0 + nth as f64 / 7.0,
+                )
+            })
             .collect();
-        let body = if batch.size == 1 { readings[0].clone() } else { format!("[{}]", readings.join(",")) };
+        let body = if batch.size == 1 {
+            readings[0].clone()
+        } else {
+            format!("[{}]", readings.join(","))
+        };
         let request = request(token, &body);
-        let ids_at = request.match_indices(&placeholder).map(|(at, _)| at).collect();
+        let ids_at = request
+            .match_indices(&placeholder)
+            .map(|(at, _)| at)
+            .collect();
         Client {
             stream,
             ids_at,
@@ -153,7 +178,10 @@ impl Client {
 pub fn reading(site: usize, id: &str, value: f64) -> String {
     let minute = 60_000;
     let now = sunward::clock::wall_now().as_millis() / minute * minute;
-    let (from, to) = (Timestamp::from_millis(now), Timestamp::from_millis(now) + Span::from_mins(15));
+    let (from, to) = (
+        Timestamp::from_millis(now),
+        Timestamp::from_millis(now) + Span::from_mins(15),
+    );
     let site = site % SITES;
     format!(
         "{{\"id\":\"{id}\",\"source\":\"{SOURCE}\",\"kind\":\"surplus_power\",\"site\":\"site-{site}\",\
@@ -180,9 +208,15 @@ pub async fn exchange(stream: &mut TcpStream, request: &[u8], answer: &mut Vec<u
     answer.clear();
     loop {
         let read = stream.read_buf(answer).await.unwrap();
-        assert!(read > 0, "the connection was closed: {}", String::from_utf8_lossy(answer));
+        assert!(
+            read > 0,
+            "the connection was closed: {}",
+            String::from_utf8_lossy(answer)
+        );
         if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
-            let head = std::str::from_utf8(&answer[..end]).unwrap().to_ascii_lowercase();
+            let head = std::str::from_utf8(&answer[..end])
+                .unwrap()
+                .to_ascii_lowercase();
             let length = head.split("content-length: ").nth(1).unwrap();
             let length: usize = length.split('\r').next().unwrap().parse().unwrap();
             if answer.len() >= end + 4 + length {
@@ -190,7 +224,11 @@ pub async fn exchange(stream: &mut TcpStream, request: &[u8], answer: &mut Vec<u
             }
         }
     }
-    assert!(answer.starts_with(b"HTTP/1.1 202"), "{}", String::from_utf8_lossy(answer));
+    assert!(
+        answer.starts_with(b"HTTP/1.1 202"),
+        "{}",
+        String::from_utf8_lossy(answer)
+    );
 }
 
 /// splitmix64 (Steele, Lea, Flood 2014).

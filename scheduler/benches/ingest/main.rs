@@ -38,7 +38,10 @@ const COMMAND: &str = "cargo bench -p sunward --bench ingest";
 fn main() {
     // `cargo test --benches` and `cargo nextest` pass flags; a plain run measures.
     let arguments: Vec<String> = std::env::args().collect();
-    if arguments.iter().any(|argument| argument == "--test" || argument == "--list") {
+    if arguments
+        .iter()
+        .any(|argument| argument == "--test" || argument == "--list")
+    {
         return;
     }
     let number = |name: &str| -> Option<f64> {
@@ -74,9 +77,18 @@ async fn measure(folder: &Path, turn: Duration) {
     ] {
         let mut turns = Turns::default();
         for _ in 0..ROUNDS {
-            let batch = |first_id| Batch { size, ids, first_id, turn };
-            turns.ours.push(push(ours.address, &ours.token, &batch(first_id)).await);
-            turns.bare.push(push(bare, &ours.token, &batch(first_id)).await);
+            let batch = |first_id| Batch {
+                size,
+                ids,
+                first_id,
+                turn,
+            };
+            turns
+                .ours
+                .push(push(ours.address, &ours.token, &batch(first_id)).await);
+            turns
+                .bare
+                .push(push(bare, &ours.token, &batch(first_id)).await);
             first_id += 1 << 28;
         }
         turns.report(size, ids);
@@ -88,7 +100,12 @@ async fn measure(folder: &Path, turn: Duration) {
 /// The daemon's side alone, for a profiler.
 async fn profile(folder: &Path, turn: Duration, size: usize) {
     let ours = daemon::start(folder, daemon::SITES).await;
-    let batch = Batch { size, ids: Ids::Sequential, first_id: 0, turn };
+    let batch = Batch {
+        size,
+        ids: Ids::Sequential,
+        first_id: 0,
+        turn,
+    };
     println!("{}", push(ours.address, &ours.token, &batch).await);
     ours.daemon.stop().await.unwrap();
 }
@@ -106,28 +123,68 @@ struct Turns {
 
 impl Turns {
     fn report(&self, size: usize, ids: Ids) {
-        let kind = format!("ingest, batches of {size}, {} ids, {CONNECTIONS} connections", ids.word());
+        let kind = format!(
+            "ingest, batches of {size}, {} ids, {CONNECTIONS} connections",
+            ids.word()
+        );
         println!("{kind}:");
         for (ours, bare) in self.ours.iter().zip(&self.bare) {
-            println!("  ours {ours}, bare {bare}: {:.0} %", 100.0 * ours.per_second() / bare.per_second());
+            println!(
+                "  ours {ours}, bare {bare}: {:.0} %",
+                100.0 * ours.per_second() / bare.per_second()
+            );
         }
         let rate = |turns: &[Pushed]| {
             let requests: u64 = turns.iter().map(|turn| turn.requests).sum();
-            requests as f64 / turns.iter().map(|turn| turn.elapsed.as_secs_f64()).sum::<f64>()
+            requests as f64
+                / turns
+                    .iter()
+                    .map(|turn| turn.elapsed.as_secs_f64())
+                    .sum::<f64>()
         };
         let (ours, bare) = (rate(&self.ours), rate(&self.bare));
         let figure = |name: &str, value, unit, goal, against| {
-            Figure { name: &format!("{kind}: {name}"), value, unit, goal, against, command: COMMAND }.report();
+            Figure {
+                name: &format!("{kind}: {name}"),
+                value,
+                unit,
+                goal,
+                against,
+                command: COMMAND,
+            }
+            .report();
         };
         figure("requests", ours, "1/s", Goal::None, Some(bare));
-        figure("readings", ours * size as f64, "1/s", Goal::None, Some(bare * size as f64));
+        figure(
+            "readings",
+            ours * size as f64,
+            "1/s",
+            Goal::None,
+            Some(bare * size as f64),
+        );
         // What a partner sends counts its ids up; the others are measured beside it.
-        let goal = if ids == Ids::Sequential { Goal::AtLeast(50.0) } else { Goal::None };
-        figure("share of the bare handler", 100.0 * ours / bare, "%", goal, Some(100.0));
+        let goal = if ids == Ids::Sequential {
+            Goal::AtLeast(50.0)
+        } else {
+            Goal::None
+        };
+        figure(
+            "share of the bare handler",
+            100.0 * ours / bare,
+            "%",
+            goal,
+            Some(100.0),
+        );
         let cpu = |turns: &[Pushed]| {
             let readings: u64 = turns.iter().map(|turn| turn.requests * size as u64).sum();
             turns.iter().map(|turn| turn.cpu.as_secs_f64()).sum::<f64>() * 1e6 / readings as f64
         };
-        figure("processor time per reading, clients included", cpu(&self.ours), "us", Goal::None, Some(cpu(&self.bare)));
+        figure(
+            "processor time per reading, clients included",
+            cpu(&self.ours),
+            "us",
+            Goal::None,
+            Some(cpu(&self.bare)),
+        );
     }
 }
