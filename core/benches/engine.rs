@@ -24,7 +24,6 @@ use figures::{Figure, Goal};
 
 use sunward_core::action::Effects;
 use sunward_core::event::Event;
-use sunward_core::signal::StreamKey;
 use sunward_core::time::Span;
 use world::{FLEET, POLICY, World, carbon, level, minute};
 

@@ -20,6 +20,9 @@ pub const STREAMS_MAX: usize = 20_000;
 /// last go first, and are counted in [`Board::dropped`].
 pub const ISSUES_PER_STREAM_MAX: usize = 10_080;
 
+/// Issues kept on the whole board, so that a snapshot always fits.
+pub const ISSUES_MAX: usize = 500_000;
+
 /// Issues kept per stream after their interval has ended.
 pub const ISSUES_PAST_MAX: usize = 4;
 
@@ -56,6 +59,9 @@ pub struct Stream {
     sequence_max: Option<u64>,
     /// When the newest level was received.
     pub received_at: Option<Timestamp>,
+    /// A policy reads it: it keeps its place on a full board.
+    #[serde(skip)]
+    read: bool,
 }
 
 /// What a stream says at an instant, for one maximum age.
@@ -75,6 +81,11 @@ pub struct Board {
     streams: Vec<Stream>,
     /// Issues dropped because a stream held [`ISSUES_PER_STREAM_MAX`].
     pub dropped: u64,
+    /// When the last level was posted.
+    at: Timestamp,
+    /// Issues kept, over all streams.
+    #[serde(skip)]
+    issues: usize,
     /// By the key's hash: a look-up compares integers, and one key at the end. Never iterated.
     #[serde(skip)]
     ids: BTreeMap<u64, StreamId>,
@@ -88,6 +99,7 @@ impl Board {
     pub fn index(&mut self) {
         self.ids.clear();
         self.collided.clear();
+        self.issues = self.streams.iter().map(|stream| stream.issues.len()).sum();
         for index in 0..self.streams.len() {
             let key = self.streams[index].key.clone();
             self.enter(&key, StreamId(index as u32));
@@ -124,17 +136,43 @@ impl Board {
             return Some(id);
         }
         if self.streams.len() >= STREAMS_MAX {
-            return None;
+            return self.reuse(key);
         }
         let id = StreamId(self.streams.len() as u32);
         self.enter(key, id);
-        self.streams.push(Stream {
-            key: key.clone(),
-            issues: Vec::new(),
-            sequence_max: None,
-            received_at: None,
-        });
+        self.streams.push(Stream::new(key.clone()));
         Some(id)
+    }
+
+    /// A stream that nobody reads and whose issues are all over.
+    fn reusable(&self) -> Option<usize> {
+        self.streams.iter().position(|stream| {
+            !stream.read && stream.issues.iter().all(|issue| issue.valid_to <= self.at)
+        })
+    }
+
+    /// Gives the place of such a stream to `key`.
+    fn reuse(&mut self, key: &StreamKey) -> Option<StreamId> {
+        let index = self.reusable()?;
+        self.streams[index] = Stream::new(key.clone());
+        // Rare; and the key that left may have been the first of its hash.
+        self.index();
+        self.find(key)
+    }
+
+    /// True when a level of `key` would find room; asked before it is journaled.
+    pub fn admits(&self, key: &StreamKey) -> bool {
+        let place = self.streams.len() < STREAMS_MAX
+            || self.find(key).is_some()
+            || self.reusable().is_some();
+        place && self.issues < ISSUES_MAX
+    }
+
+    /// Marks the streams that policies read, and no others.
+    pub fn mark_read(&mut self, read: impl Fn(StreamId) -> bool) {
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            stream.read = read(StreamId(index as u32));
+        }
     }
 
     /// All streams in the order of their ids.
@@ -149,7 +187,11 @@ impl Board {
 
     /// Posts a level received at `at`.
     pub fn post(&mut self, level: &Level, at: Timestamp) -> Posted {
-        let Some(id) = self.intern(&level.stream) else {
+        self.at = at;
+        let Some(id) = self
+            .intern(&level.stream)
+            .filter(|_| self.issues < ISSUES_MAX)
+        else {
             return Posted::BoardFull;
         };
         let stream = &mut self.streams[id.index()];
@@ -157,9 +199,11 @@ impl Board {
             matches!((level.sequence, stream.sequence_max), (Some(new), Some(max)) if new < max);
         stream.sequence_max = stream.sequence_max.max(level.sequence);
         stream.received_at = Some(at);
+        let before = stream.issues.len();
         stream.insert(Issue::new(level, at));
         stream.prune(at);
         self.dropped += stream.shed();
+        self.issues = self.issues + stream.issues.len() - before;
         if superseded {
             Posted::Superseded(id)
         } else {
@@ -169,6 +213,16 @@ impl Board {
 }
 
 impl Stream {
+    fn new(key: StreamKey) -> Stream {
+        Stream {
+            key,
+            issues: Vec::new(),
+            sequence_max: None,
+            received_at: None,
+            read: false,
+        }
+    }
+
     /// The issues kept, ordered by the start of their interval.
     pub fn issues(&self) -> &[Issue] {
         &self.issues

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use sunward_policies::diagnostic::Diagnostic;
 use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
@@ -82,6 +83,10 @@ pub struct Engine {
     timers: BTreeSet<(Timestamp, u32)>,
     /// Pools touched by the group being applied, in order.
     touched: Vec<u32>,
+    /// Fleet or policies were replaced by the group being applied.
+    replaced: bool,
+    /// What a snapshot held and this core can't read.
+    unreadable: Vec<String>,
 }
 
 impl Default for Engine {
@@ -98,22 +103,43 @@ impl Engine {
 
     /// The engine of a snapshot's state.
     pub fn restore(state: State) -> Engine {
+        let mut unreadable = Vec::new();
+        let mut note = |found: Vec<Diagnostic>| {
+            unreadable.extend(found.iter().map(ToString::to_string));
+        };
         let fleet = state
             .fleet
             .as_ref()
-            .and_then(|file| Fleet::parse(file).ok());
-        let policies = PolicySet::compile(&state.policies);
+            .map_or_else(|| Ok(Fleet::default()), Fleet::parse);
+        let fleet = fleet.unwrap_or_else(|found| {
+            note(found);
+            Fleet::default()
+        });
+        let policies = PolicySet::compile(&state.policies).unwrap_or_else(|found| {
+            note(found);
+            PolicySet::empty()
+        });
         let mut engine = Engine {
             state,
-            fleet: fleet.unwrap_or_default(),
-            policies: policies.unwrap_or_else(|_| PolicySet::empty()),
+            fleet,
+            policies,
             wiring: Wiring::default(),
             timers: BTreeSet::new(),
             touched: Vec::new(),
+            replaced: false,
+            unreadable,
         };
         engine.state.board.index();
-        engine.rewire();
+        if engine.unreadable.is_empty() {
+            engine.rewire();
+        }
         engine
+    }
+
+    /// What the restored state holds and this core can't read: such an engine must not go on,
+    /// since it would forget every pool.
+    pub fn unreadable(&self) -> &[String] {
+        &self.unreadable
     }
 
     /// What is kept; the snapshot.
@@ -162,6 +188,13 @@ impl Engine {
         for (position, event) in group.iter().enumerate() {
             self.apply(position as u32, event, out);
         }
+        if std::mem::take(&mut self.replaced) {
+            // Once, whatever was replaced together: what lies between must not cost a memory.
+            self.rewire();
+            self.touched.clear();
+            self.touch_all();
+            self.settle_all_sites(out);
+        }
         self.wake_due();
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -205,9 +238,7 @@ impl Engine {
                     .unreachable
                     .insert(cluster.clone(), reason.clone());
             }
-            Event::ClusterReachable { cluster } => {
-                self.state.unreachable.remove(cluster);
-            }
+            Event::ClusterReachable { cluster } => self.cluster_back(cluster),
             Event::ClockStepped { .. } => self.set_clock_stepped(true),
             Event::ClockRestored => self.set_clock_stepped(false),
             Event::Tick => {}
@@ -324,8 +355,7 @@ impl Engine {
             Ok(fleet) => {
                 self.fleet = fleet;
                 self.state.fleet = Some(file);
-                self.rewire();
-                self.touch_all();
+                self.replaced = true;
             }
             Err(diagnostics) => self.refuse_file("fleet_refused", &diagnostics, out),
         }
@@ -343,8 +373,7 @@ impl Engine {
             Ok(policies) => {
                 self.policies = policies;
                 self.state.policies = unpacked;
-                self.rewire();
-                self.touch_all();
+                self.replaced = true;
             }
             Err(diagnostics) => self.refuse_file("policies_refused", &diagnostics, out),
         }
@@ -362,12 +391,7 @@ impl Engine {
     }
 
     /// Files are checked before they are journaled; a later core may still refuse one.
-    fn refuse_file(
-        &self,
-        reason: &'static str,
-        diagnostics: &[sunward_policies::diagnostic::Diagnostic],
-        out: &mut Effects,
-    ) {
+    fn refuse_file(&self, reason: &'static str, diagnostics: &[Diagnostic], out: &mut Effects) {
         let detail = diagnostics
             .iter()
             .map(ToString::to_string)
@@ -394,8 +418,12 @@ impl Engine {
     /// their replicas stay as they are.
     fn rewire(&mut self) {
         let fleet = &self.fleet;
-        self.state.pools.follow(fleet.pools());
+        self.state.pools.follow(fleet.pools(), self.state.at);
         self.wiring = Wiring::new(fleet, &self.policies, &mut self.state.board);
+        let wiring = &self.wiring;
+        self.state
+            .board
+            .mark_read(|stream| !wiring.readers(stream).is_empty());
         for (id, state) in self.state.pools.values_mut().enumerate() {
             state.keep_memories(&self.policies, self.wiring.rules(id as u32));
         }
@@ -450,8 +478,12 @@ impl Engine {
             self.timers.insert((at, id));
         }
         if settled.site_touched {
-            let name = pool.name.clone();
-            self.settle_site(&name, settled.cause, out);
+            let federation = pool
+                .federation
+                .clone()
+                .unwrap_or_else(|| NO_FEDERATION.into());
+            let site = pool.site.clone();
+            self.settle_site(&federation, &site, settled.cause, out);
         }
         if let Some(scale) = settled.scale {
             // After the site's events: a leave is done before replicas are written.
@@ -459,25 +491,53 @@ impl Engine {
         }
     }
 
+    /// After a new fleet: sites that changed their federation, or are gone, are told so.
+    fn settle_all_sites(&mut self, out: &mut Effects) {
+        let known = self
+            .state
+            .federations
+            .iter()
+            .flat_map(|(federation, known)| {
+                known
+                    .sites
+                    .keys()
+                    .map(move |site| (federation.clone(), site.clone()))
+            });
+        let now = self.fleet.pools().iter().map(|pool| {
+            let federation = pool
+                .federation
+                .clone()
+                .unwrap_or_else(|| NO_FEDERATION.into());
+            (federation, pool.site.clone())
+        });
+        let all: BTreeSet<(Arc<str>, Arc<str>)> = known.chain(now).collect();
+        for (federation, site) in all {
+            self.settle_site(&federation, &site, None, out);
+        }
+    }
+
     /// Sums up the pools of one site in one federation, and says what changed.
-    fn settle_site(&mut self, pool: &Arc<str>, cause: Option<Cause>, out: &mut Effects) {
-        let Some(pool) = self.fleet.pool(pool) else {
-            return;
-        };
-        let federation = pool
-            .federation
-            .clone()
-            .unwrap_or_else(|| NO_FEDERATION.into());
+    fn settle_site(
+        &mut self,
+        federation: &Arc<str>,
+        site: &Arc<str>,
+        cause: Option<Cause>,
+        out: &mut Effects,
+    ) {
         let (mut wanted, mut ready) = (0_u32, 0_u32);
-        for other in self.fleet.pools_of_site(&pool.site) {
-            if other.federation != pool.federation {
+        for pool in self.fleet.pools_of_site(site) {
+            if pool.federation.as_deref().unwrap_or(NO_FEDERATION) != federation.as_ref() {
                 continue;
             }
-            let Some(state) = self.state.pools.get(&other.name) else {
+            let Some(state) = self.state.pools.get(&pool.name) else {
                 continue;
             };
             wanted = wanted.saturating_add(state.ledger.desired.unwrap_or(0));
             ready = ready.saturating_add(state.ledger.confirmed.map_or(0, |known| known.ready));
+        }
+        let quiet = wanted == 0 && !self.state.federations.contains_key(federation);
+        if quiet {
+            return;
         }
         let cause = cause.unwrap_or_else(|| self.cause("daemon", "the pool was seen so"));
         let issuer = crate::rounds::Issuer {
@@ -485,12 +545,26 @@ impl Engine {
             at: self.state.at,
             cause: &cause,
         };
-        let site = pool.site.clone();
         self.state
             .federations
             .entry(federation.clone())
             .or_default()
-            .settle_site(&federation, &site, wanted, ready, &issuer, out);
+            .settle_site(federation, site, wanted, ready, &issuer, out);
+    }
+
+    /// A cluster answers again: its pools need not wait out what they were postponed for.
+    fn cluster_back(&mut self, cluster: &Arc<str>) {
+        self.state.unreachable.remove(cluster);
+        for (id, pool) in self.fleet.pools().iter().enumerate() {
+            let behind = self
+                .fleet
+                .cluster_of(pool)
+                .is_some_and(|known| known.name == *cluster);
+            if let Some(state) = self.state.pools.at_mut(id as u32).filter(|_| behind) {
+                state.ledger.hurry();
+                self.touched.push(id as u32);
+            }
+        }
     }
 
     /// In debug builds the invariants are checked after every step.

@@ -29,6 +29,12 @@ pub const REFUSED_RETRY: Span = Span::from_millis(60_000);
 pub const CONFLICT_BASE: Span = Span::from_millis(50);
 /// Longest delay after conflicts.
 pub const CONFLICT_MAX: Span = Span::from_millis(1_000);
+/// First pause between two rewrites of one number.
+pub const CONTEST_BASE: Span = Span::from_millis(1_000);
+/// Longest pause between two rewrites of one number.
+pub const CONTEST_MAX: Span = Span::from_millis(60_000);
+/// After so long without a rewrite the next one is given at once again.
+pub const CONTEST_CALM: Span = Span::from_millis(300_000);
 /// Longest wait that a server's Retry-After is granted.
 pub const RETRY_AFTER_MAX: Span = Span::from_millis(600_000);
 
@@ -83,14 +89,18 @@ pub struct Ledger {
     pub accepted: u64,
     /// The write without an answer.
     pub in_flight: Option<InFlight>,
-    /// The workers wanted when a write was made whose fate is unknown; settled by the next claim.
-    pub unknown: Option<u32>,
+    /// A write whose fate is unknown; settled by the next claim.
+    pub unknown: Option<InFlight>,
     /// What is known.
     pub confirmed: Option<Confirmed>,
     /// Failures or conflicts in a row.
     pub attempts: u32,
     /// Not before this instant.
     pub retry_at: Option<Timestamp>,
+    /// Rewrites of one number in a row, because the object did not stay or become what was written.
+    pub contests: u32,
+    /// When the number was last rewritten.
+    pub contested_at: Option<Timestamp>,
 }
 
 /// What the ledger wants done next.
@@ -141,6 +151,8 @@ impl Default for Ledger {
             confirmed: None,
             attempts: 0,
             retry_at: None,
+            contests: 0,
+            contested_at: None,
         }
     }
 }
@@ -156,9 +168,13 @@ impl Ledger {
 
     /// The fate of what is in flight is unknown.
     fn lose_track(&mut self) {
-        if let Some(sent) = self.in_flight.take() {
-            self.unknown = Some(sent.from);
-        }
+        self.unknown = self.in_flight.take().or(self.unknown);
+    }
+
+    /// What was in the way is gone: the next try need not wait.
+    pub fn hurry(&mut self) {
+        self.retry_at = None;
+        self.attempts = 0;
     }
 
     /// Sets the wanted workers; a number other than the last generation's opens a new one.
@@ -196,9 +212,9 @@ impl Ledger {
         });
         // Once the number moved while a write had no answer, the move may have been that write:
         // its generation is used up, whatever the answer will be.
-        let written_from = self.in_flight.map(|sent| sent.from).or(self.unknown);
-        if written_from.is_some_and(|from| from != seen.wanted) {
-            self.accepted = self.generation;
+        let written = self.in_flight.or(self.unknown);
+        if let Some(sent) = written.filter(|sent| sent.from != seen.wanted) {
+            self.accepted = self.accepted.max(sent.generation);
         }
         match known {
             Some(known) if known.wanted != seen.wanted && !self.expects(seen.wanted) => {
@@ -213,8 +229,8 @@ impl Ledger {
 
     /// True when a write of ours may have made `wanted` true.
     fn expects(&self, wanted: u32) -> bool {
-        self.in_flight.is_some_and(|sent| sent.replicas == wanted)
-            || (self.unknown.is_some() && self.desired == Some(wanted))
+        let written = self.in_flight.or(self.unknown);
+        written.is_some_and(|sent| sent.replicas == wanted)
     }
 
     /// The claim was answered.
@@ -300,7 +316,19 @@ impl Ledger {
             return Next::Nothing;
         }
         if self.accepted >= self.generation {
-            // Written once already, and someone changed it since: that is a new order.
+            // Written once already, and the object is otherwise: someone changed it, or a policy
+            // of the cluster did. That is a new order, and ever more rarely given.
+            let due = self.contest_due();
+            if due > now {
+                return Next::Wait(due);
+            }
+            let calm = self.contested_at.is_none_or(|at| now - at > CONTEST_CALM);
+            self.contests = if calm {
+                1
+            } else {
+                self.contests.saturating_add(1)
+            };
+            self.contested_at = Some(now);
             self.generation += 1;
         }
         self.in_flight = Some(InFlight {
@@ -314,6 +342,16 @@ impl Ledger {
             replicas: desired,
             from: confirmed.wanted,
         }
+    }
+
+    /// When the number may be written again although it was written once: at once the first
+    /// time, then 1 s after the last rewrite, doubling to a minute.
+    fn contest_due(&self) -> Timestamp {
+        let Some(at) = self.contested_at else {
+            return Timestamp::default();
+        };
+        let doubled = CONTEST_BASE.as_millis() << self.contests.saturating_sub(1).min(20);
+        at + Span::from_millis(doubled.min(CONTEST_MAX.as_millis()))
     }
 
     /// Where the pool stands, in a word.

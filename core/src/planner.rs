@@ -120,10 +120,13 @@ pub fn plan(
     clock_stepped: bool,
     now: Timestamp,
 ) -> Plan {
+    // Bounds are the operator's word: a pool outside them moves to the nearest one at once, and is
+    // planned from there as usual.
+    let current = current.clamp(pool.min_workers, pool.max_workers);
     let asked = match intent {
         Some(Intent::Activate) => pool.max_workers,
         Some(Intent::Release) => pool.min_workers,
-        Some(Intent::Hold) | None => current.clamp(pool.min_workers, pool.max_workers),
+        Some(Intent::Hold) | None => current,
     };
     let kept = |until: Timestamp, bent: Bent| Plan {
         target: current,
@@ -132,15 +135,6 @@ pub fn plan(
     };
     let after =
         |since: Option<Timestamp>, span: Span| since.map(|at| at + span).filter(|at| *at > now);
-    // Bounds are the operator's word and come first: a pool outside them moves at once.
-    if current < pool.min_workers || current > pool.max_workers {
-        let target = asked.clamp(pool.min_workers, pool.max_workers);
-        return Plan {
-            target,
-            bent: Bent::No,
-            next_change_at: None,
-        };
-    }
     if asked > current {
         if clock_stepped {
             return Plan {

@@ -15,10 +15,13 @@ use sunward_policies::time::{Span, Timestamp};
 use crate::action::{Action, Cause, Decision, Effects, Input, Loser, Scale};
 use crate::board::{Board, StreamId};
 use crate::event::PoolObservation;
-use crate::fleet::{Fleet, Pool, Target, check::governs};
+use crate::fleet::{Fleet, Pool, check::governs};
 use crate::ledger::{Claim, Ledger, Next};
 use crate::planner::{Bent, Course, Limits, Plan, plan};
 use crate::signal::{Scope, StreamKey};
+
+/// A call is answered within this time, if only by its deadline.
+pub const ANSWER_MAX: Span = Span::from_secs(15);
 
 /// A rule's memory of one pool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,14 +103,14 @@ impl Pools {
     }
 
     /// Keeps the pools of `fleet`, in its order, and makes those that are new.
-    pub fn follow(&mut self, fleet: &[Arc<Pool>]) {
+    pub fn follow(&mut self, fleet: &[Arc<Pool>], now: Timestamp) {
         let mut old: BTreeMap<Arc<str>, PoolState> =
             std::mem::take(&mut self.0).into_iter().collect();
         self.0 = fleet
             .iter()
             .map(|pool| {
                 let mut state = old.remove(&pool.name).unwrap_or_default();
-                state.retarget(pool);
+                state.retarget(pool, now);
                 (pool.name.clone(), state)
             })
             .collect();
@@ -279,22 +282,17 @@ impl PoolState {
     }
 
     /// The fleet was loaded; a pool that now lives elsewhere starts from nothing.
-    pub fn retarget(&mut self, pool: &Pool) {
-        let target = match &pool.target {
-            Target::K0smotron {
-                namespace,
-                machine_deployment,
-            } => {
-                format!("k0smotron:{namespace}/{machine_deployment}")
-            }
-            Target::Memory { .. } => "memory".to_owned(),
-        };
-        if self.target != target {
-            *self = PoolState {
-                target,
-                ..PoolState::default()
-            };
+    pub fn retarget(&mut self, pool: &Pool, now: Timestamp) {
+        if self.target == *pool.home {
+            return;
         }
+        // An answer that is still on its way is the old home's: it must not pass for the new one's.
+        let outstanding = self.ledger.claim == Claim::InFlight || self.ledger.in_flight.is_some();
+        *self = PoolState {
+            target: pool.home.to_string(),
+            ..PoolState::default()
+        };
+        self.ledger.retry_at = outstanding.then(|| now + ANSWER_MAX);
     }
 
     /// Carries memories over to a new wiring: a rule that is unchanged remembers.

@@ -12,7 +12,9 @@ fn codes_in(folder: &Path, found: &mut BTreeSet<String>) {
             continue;
         }
         let text = std::fs::read_to_string(&path).unwrap();
-        let codes = text.match_indices("SUN-F").map(|(at, _)| text[at..].chars().take(8).collect());
+        let codes = text
+            .match_indices("SUN-F")
+            .map(|(at, _)| text[at..].chars().take(8).collect());
         found.extend(codes);
     }
 }
@@ -24,7 +26,15 @@ fn every_code_has_a_page_and_every_page_a_code() {
     codes_in(&root.join("src"), &mut used);
     let pages: BTreeSet<String> = std::fs::read_dir(root.join("docs/codes"))
         .unwrap()
-        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     assert_eq!(used, pages);
 }

@@ -498,3 +498,155 @@ fn ticks_at_any_instants_change_no_outcome() {
     };
     assert_eq!(story(&[]), story(&[7, 61, 122, 299]));
 }
+
+#[test]
+fn an_object_that_does_not_become_what_was_written_is_written_ever_more_rarely() {
+    let mut world = World::new(FLEET, &[POLICY]);
+    // Something in the cluster clamps every write to two workers.
+    let mut version = 100;
+    world.answer = Box::new(move |call| match call {
+        Call::Scale { .. } => {
+            version += 1;
+            let mut seen = World::bare().observation("caiso-a");
+            (seen.wanted, seen.version) = (2, version);
+            Some(Outcome::Accepted(seen))
+        }
+        Call::Claim { .. } => None,
+    });
+    for m in (15..75).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    let writes = world.transcript.matches("scale caiso-a").count();
+    // 55 minutes: at once, then 1 s doubling to a minute.
+    assert!((55..70).contains(&writes), "{writes} writes");
+}
+
+#[test]
+fn a_pool_that_changes_its_federation_leaves_one_and_joins_the_other() {
+    let mut world = World::new(FLEET, &[POLICY]);
+    for m in (15..25).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    world.transcript.clear();
+    let moved = FLEET.replace(
+        "{name: job, pools: [caiso-a, spp-a]}",
+        "{name: other, pools: [caiso-a]}",
+    );
+    world.submit(
+        minute(21),
+        vec![Event::FleetReplaced {
+            file: file("fleet.yaml", &moved),
+        }],
+    );
+    let events: Vec<_> = world
+        .transcript
+        .lines()
+        .filter(|line| line.contains("event"))
+        .map(str::trim)
+        .collect();
+    assert_eq!(
+        events,
+        [
+            "21.00 event job site.draining 1-2 caiso",
+            "21.00 event job site.drained 1-3 caiso",
+            "21.00 event other site.joining 1-1 caiso",
+        ]
+    );
+    assert_eq!(
+        world.homes["caiso-a"].wanted, 3,
+        "a change of federation is no change of workers"
+    );
+}
+
+#[test]
+fn a_lowered_maximum_takes_the_excess_and_nothing_more() {
+    let mut world = World::new(FLEET, &[POLICY]);
+    for m in (15..25).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    // The window is over, but the minimum run is not; now the operator allows two workers.
+    for m in (25..40).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 400.0);
+    }
+    let lower = FLEET.replace("max_workers: 3", "max_workers: 2");
+    world.submit(
+        minute(38),
+        vec![Event::FleetReplaced {
+            file: file("fleet.yaml", &lower),
+        }],
+    );
+    assert_eq!(world.homes["caiso-a"].wanted, 2);
+    world.run_to(minute(49));
+    assert_eq!(world.homes["caiso-a"].wanted, 2);
+    world.run_to(minute(51));
+    assert_eq!(world.homes["caiso-a"].wanted, 0);
+}
+
+#[test]
+fn files_that_change_together_cost_no_memory() {
+    let mut world = World::new(FLEET, &[POLICY]);
+    for m in (15..25).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    world.carbon(25, "CAISO_NORTH", 400.0);
+    let before = world.engine.state().pools["caiso-a"].memories.clone();
+    // Labels and selector are renamed in one change: in between, the policy would govern nothing.
+    let fleet = FLEET.replace("energy: surplus", "power: surplus");
+    let policy = POLICY.replace("energy: surplus", "power: surplus");
+    let files = vec![
+        Event::FleetReplaced {
+            file: file("fleet.yaml", &fleet),
+        },
+        Event::PoliciesReplaced {
+            files: vec![file("p0.yaml", &policy)],
+        },
+    ];
+    world.submit(minute(26), files);
+    assert_eq!(world.engine.state().pools["caiso-a"].memories, before);
+}
+
+#[test]
+fn a_pool_that_moves_to_another_cluster_is_claimed_there_before_anything_is_written() {
+    let behind = |cluster: &str| {
+        FLEET
+            .replace("spec:", "spec:\n  clusters: [{name: a}, {name: b}]")
+            .replace(
+                "{name: caiso, time_zone",
+                &format!("{{name: caiso, cluster: {cluster}, time_zone"),
+            )
+            .replacen(
+                "{memory: {start: 250s, stop: 60s}}",
+                "{k0smotron: {namespace: gpu, machine_deployment: w}}",
+                1,
+            )
+    };
+    let mut world = World::new(&behind("a"), &[POLICY]);
+    for m in (15..25).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    assert_eq!(world.homes["caiso-a"].wanted, 3);
+    // At the new home nothing runs, and versions count from a lower number.
+    world.homes.insert("caiso-a".into(), world::Home::default());
+    world.transcript.clear();
+    world.submit(
+        minute(21),
+        vec![Event::FleetReplaced {
+            file: file("fleet.yaml", &behind("b")),
+        }],
+    );
+    let first = world
+        .transcript
+        .lines()
+        .find(|line| line.contains("caiso-a") && !line.contains("decide"));
+    assert_eq!(
+        first.map(str::trim),
+        Some("21.00 claim caiso-a in term 1"),
+        "{}",
+        world.transcript
+    );
+    assert_eq!(
+        world.engine.state().pools["caiso-a"].ledger.desired,
+        Some(0),
+        "adopted as found"
+    );
+}

@@ -2,9 +2,11 @@
 //! order first, each with a deadline. It never retries and never decides.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use metrics::{counter, gauge, histogram};
 use sunward_core::action::Scale;
 use sunward_core::event::{Call, Event, Outcome, Settled};
@@ -191,10 +193,16 @@ impl CallUnderWay {
         if let (Some(began), Some(_)) = (self.order.began, &self.order.scale) {
             histogram!(names::SIGNAL_TO_ACTION).record(began.elapsed().as_secs_f64());
         }
-        tokio::time::timeout(CALL_DEADLINE, actuator.apply(&command))
-            .await
-            .unwrap_or_else(|_| Outcome::Unknown {
+        // A panic is a fault of ours; it must not leave the pool waiting for ever.
+        let call = AssertUnwindSafe(actuator.apply(&command)).catch_unwind();
+        match tokio::time::timeout(CALL_DEADLINE, call).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Outcome::Unknown {
+                reason: "the actuator panicked; please report it".to_owned(),
+            },
+            Err(_) => Outcome::Unknown {
                 reason: format!("no answer within {} s", CALL_DEADLINE.as_secs()),
-            })
+            },
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Gauges: what `/metrics` says about the state of the engine, read from it at each scrape.
 
-use metrics::gauge;
+use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use sunward_core::engine::Engine;
 use sunward_core::time::Timestamp;
@@ -34,6 +34,7 @@ pub fn refreshing(
 fn refresh(engine: &Engine, now: Timestamp) {
     let state = engine.state();
     gauge!(names::JOURNAL_INDEX).set(state.index as f64);
+    counter!(names::BOARD_DROPPED).absolute(state.board.dropped);
     for stream in state.board.streams() {
         let Some(received_at) = stream.received_at else {
             continue;

@@ -30,6 +30,10 @@ pub const JOURNAL_BYTES: &str = "sunward_journal_bytes";
 pub const JOURNAL_APPEND: &str = "sunward_journal_append_seconds";
 /// Ids that left the dedupe index before their time because a source sent too many.
 pub const DEDUPE_EVICTIONS: &str = "sunward_dedupe_evictions_total";
+/// Decision records that were never stored because too many waited.
+pub const DECISIONS_DROPPED: &str = "sunward_decisions_dropped_total";
+/// Levels that left a stream's board before their time because it held too many.
+pub const BOARD_DROPPED: &str = "sunward_board_dropped_total";
 /// Entries that wait, by `queue` (ingest, internal, dispatch).
 pub const QUEUE_DEPTH: &str = "sunward_queue_depth";
 /// Envelopes delivered, by `sink` and `kind`.
@@ -109,6 +113,16 @@ pub fn describe() {
         DEDUPE_EVICTIONS,
         Unit::Count,
         "Ids evicted from the dedupe index before their time"
+    );
+    describe_counter!(
+        DECISIONS_DROPPED,
+        Unit::Count,
+        "Decision records that were never stored"
+    );
+    describe_counter!(
+        BOARD_DROPPED,
+        Unit::Count,
+        "Levels dropped from the board before their time"
     );
     describe_gauge!(QUEUE_DEPTH, Unit::Count, "Entries that wait, by queue");
     describe_counter!(

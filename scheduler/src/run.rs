@@ -37,6 +37,8 @@ use crate::writer::Writer;
 
 /// How long calls under way are waited for at the stop.
 const CALLS_MAX: Duration = Duration::from_secs(10);
+/// How long the publishers are waited for at the stop.
+const SINKS_MAX: Duration = Duration::from_secs(5);
 /// How long requests under way are waited for at the stop.
 const REQUESTS_MAX: Duration = Duration::from_secs(5);
 
@@ -102,6 +104,8 @@ struct Tasks {
     stop_sinks: CancellationToken,
     /// Ends the engine loop.
     stop_engine: CancellationToken,
+    /// The engine loop has ended.
+    engine_ended: CancellationToken,
     servers: TaskTracker,
     calls: TaskTracker,
     sinks: TaskTracker,
@@ -130,7 +134,7 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
         setup.clock.clone(),
         (setup.term, setup.seed),
         readiness.clone(),
-        tasks.stop_engine.clone(),
+        (tasks.stop_engine.clone(), tasks.engine_ended.clone()),
     );
     let thread = EngineLoop::spawn(parts, tokio::runtime::Handle::current());
     tasks.actuate(orders, Arc::new(memory), &engine, &readiness);
@@ -180,7 +184,7 @@ fn connect(
     clock: Clock,
     (term, seed): (u64, u64),
     readiness: Readiness,
-    shutdown: CancellationToken,
+    (shutdown, ended): (CancellationToken, CancellationToken),
 ) -> (EngineHandle, Intake, mpsc::Receiver<Order>, Parts) {
     let fleet = Arc::new(ArcSwap::from_pointee(writer.engine().fleet().clone()));
     let gate = Arc::new(Mutex::new(LeaderGate::new(term)));
@@ -201,6 +205,7 @@ fn connect(
         readiness,
         seed,
         shutdown,
+        ended,
     };
     (engine, intake, orders, parts)
 }
@@ -284,6 +289,14 @@ impl Tasks {
 }
 
 impl Daemon {
+    /// Waits until the engine loop has ended by itself, which it only does when it is broken:
+    /// nothing is decided any more, so the process must end, too.
+    pub async fn broken(&self) {
+        self.tasks.engine_ended.cancelled().await;
+        self.readiness
+            .set("engine", Err("the engine loop has stopped".to_owned()));
+    }
+
     /// Stops in order: intake, calls under way, outbox, journal. Replicas stay as they are.
     pub async fn stop(self) -> anyhow::Result<()> {
         tracing::info!("stopping: no more readings are taken in");
@@ -310,7 +323,12 @@ impl Daemon {
         }
         self.tasks.stop_sinks.cancel();
         self.tasks.sinks.close();
-        self.tasks.sinks.wait().await;
+        if tokio::time::timeout(SINKS_MAX, self.tasks.sinks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!("events are still to be published; they are after the next start");
+        }
         self.tasks.stop_engine.cancel();
         let thread = self.thread;
         let writer = tokio::task::spawn_blocking(move || thread.join())

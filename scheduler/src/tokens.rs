@@ -293,6 +293,8 @@ struct Loaded {
     mark: Mark,
     looked: Instant,
     problem: Option<String>,
+    /// The file could not even be looked at the last time.
+    unseen: bool,
 }
 
 /// The tokens in force.
@@ -313,6 +315,7 @@ impl Tokens {
             mark,
             looked: now,
             problem: None,
+            unseen: false,
         };
         Ok(Tokens {
             path: Some(path.to_owned()),
@@ -328,6 +331,7 @@ impl Tokens {
             mark: None,
             looked: now,
             problem: None,
+            unseen: false,
         };
         Ok(Tokens {
             path: None,
@@ -350,43 +354,55 @@ impl Tokens {
         loaded.partners.by_hash.get(&hash).cloned()
     }
 
-    /// Why the file on disk is not the one in force, for readiness.
-    pub fn problem(&self) -> Option<String> {
-        self.loaded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .problem
-            .clone()
+    /// Why the file on disk is not the one in force, for readiness. Looks at the file, too: a
+    /// daemon that is not ready may get no other request that would.
+    pub fn problem(&self, now: Instant) -> Option<String> {
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(loaded.looked) >= LOOK_EVERY {
+            loaded.looked = now;
+            self.reload(&mut loaded);
+        }
+        loaded.problem.clone()
     }
 
     fn reload(&self, loaded: &mut Loaded) {
         let Some(path) = &self.path else { return };
-        let replaced = mark(path).and_then(|mark| {
-            if mark == loaded.mark {
-                return Ok(None);
+        let seen = match mark(path) {
+            Ok(seen) => seen,
+            Err(error) => {
+                loaded.unseen = true;
+                return note(loaded, &error);
             }
-            loaded.mark = mark;
-            Partners::new(path, read(path)?).map(Some)
-        });
-        match replaced {
-            Ok(None) => {}
-            Ok(Some(partners)) => {
+        };
+        if std::mem::take(&mut loaded.unseen) {
+            // It could not be looked at; that is over, whatever stands in it.
+            loaded.problem = None;
+        }
+        if seen == loaded.mark {
+            return;
+        }
+        loaded.mark = seen;
+        match read(path).and_then(|partners| Partners::new(path, partners)) {
+            Ok(partners) => {
                 tracing::info!(path = %path.display(), partners = partners.by_hash.len(), "tokens reloaded");
                 loaded.partners = partners;
                 loaded.problem = None;
             }
-            Err(error) => {
-                let problem = error.to_string();
-                if loaded.problem.as_ref() != Some(&problem) {
-                    tracing::error!(
-                        error = problem,
-                        "the tokens file can't be used; the last good one stays in force"
-                    );
-                }
-                loaded.problem = Some(problem);
-            }
+            Err(error) => note(loaded, &error),
         }
     }
+}
+
+/// Keeps a problem for readiness, and logs it once.
+fn note(loaded: &mut Loaded, error: &TokensError) {
+    let problem = error.to_string();
+    if loaded.problem.as_ref() != Some(&problem) {
+        tracing::error!(
+            error = problem,
+            "the tokens file can't be used; the last good one stays in force"
+        );
+    }
+    loaded.problem = Some(problem);
 }
 
 /// A new partner and its token, which is not stored anywhere.

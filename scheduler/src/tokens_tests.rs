@@ -111,7 +111,7 @@ fn a_broken_file_does_not_replace_a_good_one_and_an_absent_one_grants_nothing() 
     fs::write(&path, "partners: [").unwrap();
     let later = now + LOOK_EVERY;
     assert!(tokens.lookup(secret.reveal(), later).is_some());
-    assert!(tokens.problem().unwrap().contains("tokens.yaml"));
+    assert!(tokens.problem(later).unwrap().contains("tokens.yaml"));
     assert!(Tokens::open(&path, now).is_err());
     fs::remove_file(&path).unwrap();
     assert!(
@@ -119,7 +119,12 @@ fn a_broken_file_does_not_replace_a_good_one_and_an_absent_one_grants_nothing() 
         "not looked at again within a second"
     );
     assert!(tokens.lookup(secret.reveal(), later + LOOK_EVERY).is_none());
-    assert_eq!(tokens.problem(), None);
+    assert_eq!(tokens.problem(later + LOOK_EVERY), None);
+    // A file that is mended is found by whoever asks for the problem, too.
+    fs::write(&path, "partners: [").unwrap();
+    assert!(tokens.problem(later + 2 * LOOK_EVERY).is_some());
+    fs::write(&path, "[]").unwrap();
+    assert_eq!(tokens.problem(later + 3 * LOOK_EVERY), None);
 }
 
 #[test]

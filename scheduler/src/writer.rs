@@ -3,18 +3,26 @@
 //! Recovery, group commit, snapshots and truncation live here, synchronous and without a clock:
 //! the engine loop gives stamps and carries out effects.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
 use sunward_core::action::{Action, Decision, Effects};
 use sunward_core::engine::Engine;
-use sunward_core::protocol::group::{Group, RecordError, decode_record};
+use sunward_core::event::Event;
+use sunward_core::protocol::group::{Group, RecordError, Request, decode_record};
 use sunward_core::time::{Span, Timestamp};
 
 use crate::journal::{self, Append, DecisionRecord, DedupeEntry, Journal};
 
 /// Groups after which a snapshot is taken, so that a start replays at most these.
 pub const SNAPSHOT_GROUPS: u64 = 20_000;
+/// Groups after which a snapshot that failed is tried again: it costs an encoding of the state.
+const SNAPSHOT_RETRY_GROUPS: u64 = SNAPSHOT_GROUPS / 10;
+/// Decisions that wait for the next append at most; the oldest go first, and are counted.
+pub const DECISIONS_WAITING_MAX: usize = 65_536;
+/// Their bytes at most.
+pub const DECISION_BYTES_WAITING_MAX: usize = 64 * 1024 * 1024;
 /// Records read at once during recovery.
 const RECOVERY_RECORDS: usize = 1_024;
 /// Groups kept behind the snapshot, by age.
@@ -34,6 +42,25 @@ pub enum Error {
         /// Why.
         source: RecordError,
     },
+    /// The fleet or a policy in force does not pass this version's checks.
+    #[error(
+        "the fleet or the policies that were in force do not pass the checks of this version ({found}): start \
+         the version that wrote the journal, mend the files there, and upgrade again"
+    )]
+    Files {
+        /// What is wrong with them.
+        found: String,
+    },
+    /// History before the oldest snapshot is gone.
+    #[error(
+        "index {to} can't be replayed: the journal begins at its snapshot of index {lowest}; ask for a later index"
+    )]
+    Forgotten {
+        /// What was asked for.
+        to: u64,
+        /// The lowest index that can be replayed to.
+        lowest: u64,
+    },
     /// A snapshot is whole, but not understood.
     #[error(
         "the snapshot of index {index} was written by another version of the core ({source}): start the \
@@ -51,20 +78,33 @@ pub enum Error {
 pub struct Writer {
     engine: Engine,
     journal: Box<dyn Journal>,
-    /// Decisions of groups already stepped, to be stored with the next group.
-    decisions: Vec<DecisionRecord>,
+    /// Decisions of groups already stepped, to be stored with the next groups.
+    decisions: VecDeque<DecisionRecord>,
+    decision_bytes: usize,
+    decisions_dropped: u64,
+    /// Index of the newest snapshot.
     snapshot_at: u64,
+    /// Index from which on the next one is tried.
+    snapshot_due: u64,
 }
 
 impl Writer {
     /// Recovers the engine: the newest snapshot, then every record after it.
     pub fn recover(journal: Box<dyn Journal>) -> Result<Writer, Error> {
         let (engine, snapshot_at) = restore_snapshot(journal.as_ref())?;
+        if !engine.unreadable().is_empty() {
+            return Err(Error::Files {
+                found: engine.unreadable().join("; "),
+            });
+        }
         let mut writer = Writer {
             engine,
             journal,
-            decisions: Vec::new(),
+            decisions: VecDeque::new(),
+            decision_bytes: 0,
+            decisions_dropped: 0,
             snapshot_at,
+            snapshot_due: snapshot_at + SNAPSHOT_GROUPS,
         };
         // What the records asked for was done before, or is asked for anew after `started`.
         writer.catch_up(&mut |_, _| ())?;
@@ -122,14 +162,17 @@ impl Writer {
         effects: &mut Effects,
     ) -> Result<u64, journal::Error> {
         let record = group.record(at);
+        let storing = self.storable();
         let entry = Append {
             at_ms: at.as_millis(),
             record: &record,
             dedupe,
-            decisions: &self.decisions,
+            decisions: &self.decisions.make_contiguous()[..storing],
         };
         let index = self.journal.append(self.engine.state().index, &entry)?;
-        self.decisions.clear();
+        for stored in self.decisions.drain(..storing) {
+            self.decision_bytes -= stored.bytes.len();
+        }
         self.engine.step(at, group.events(), effects);
         debug_assert_eq!(index, self.engine.state().index, "one append, one step");
         self.keep_decisions(&effects.decisions);
@@ -142,15 +185,26 @@ impl Writer {
         self.catch_up(then)
     }
 
+    /// How many waiting decisions fit into one append.
+    fn storable(&self) -> usize {
+        let mut bytes = 0;
+        let fits = self
+            .decisions
+            .iter()
+            .take(journal::DECISIONS_PER_APPEND_MAX)
+            .take_while(|decision| {
+                bytes += decision.bytes.len();
+                bytes <= journal::DECISION_BYTES_PER_APPEND_MAX
+            });
+        fits.count()
+    }
+
     fn keep_decisions(&mut self, decisions: &[Decision]) {
         for decision in decisions {
-            if self.decisions.len() == journal::DECISIONS_PER_APPEND_MAX {
-                // Only a recovery gathers more than one group's: the oldest were stored before.
-                self.decisions.remove(0);
-            }
             let bytes =
                 rmp_serde::to_vec_named(decision).expect("a decision holds only encodable types");
-            self.decisions.push(DecisionRecord {
+            self.decision_bytes += bytes.len();
+            self.decisions.push_back(DecisionRecord {
                 pool: decision.pool.to_string(),
                 at_ms: decision.at.as_millis(),
                 index: decision.index,
@@ -158,21 +212,46 @@ impl Writer {
                 bytes,
             });
         }
+        while self.decisions.len() > DECISIONS_WAITING_MAX
+            || self.decision_bytes > DECISION_BYTES_WAITING_MAX
+        {
+            let Some(oldest) = self.decisions.pop_front() else {
+                break;
+            };
+            self.decision_bytes -= oldest.bytes.len();
+            self.decisions_dropped += 1;
+        }
     }
 
-    /// Takes a snapshot when one is due, or when `now_please`, and forgets what is older than the
-    /// history window and covered.
-    pub fn snapshot(&mut self, now_please: bool) -> Result<bool, journal::Error> {
+    /// Decisions that were never stored because too many waited, since the start.
+    pub fn decisions_dropped(&self) -> u64 {
+        self.decisions_dropped
+    }
+
+    /// Takes a snapshot when one is due, and forgets what is older than the history window and
+    /// covered. Decisions that wait would be lost behind it, so it waits for them.
+    pub fn snapshot_if_due(&mut self) -> Result<bool, journal::Error> {
         let index = self.engine.state().index;
-        let due = index >= self.snapshot_at + SNAPSHOT_GROUPS;
-        if !(due || (now_please && index > self.snapshot_at)) {
+        if index < self.snapshot_due || !self.decisions.is_empty() {
             return Ok(false);
+        }
+        self.snapshot_due = index + SNAPSHOT_RETRY_GROUPS;
+        self.snapshot()?;
+        Ok(true)
+    }
+
+    /// Takes a snapshot now.
+    pub fn snapshot(&mut self) -> Result<(), journal::Error> {
+        let index = self.engine.state().index;
+        if index == self.snapshot_at {
+            return Ok(());
         }
         self.journal.save_snapshot(index, &self.engine.snapshot())?;
         self.snapshot_at = index;
+        self.snapshot_due = index + SNAPSHOT_GROUPS;
         let keep_from = self.first_within(self.engine.state().at - HISTORY)?;
         self.journal.truncate_before(keep_from)?;
-        Ok(true)
+        Ok(())
     }
 
     /// The lowest stored index whose stamp is `since` or later. Stamps never fall, so halving finds it.
@@ -190,9 +269,18 @@ impl Writer {
         Ok(low.min(self.snapshot_at + 1))
     }
 
-    /// Cursors and snapshot made durable, for a clean stop.
+    /// Decisions, cursors and snapshot made durable, for a clean stop.
     pub fn close(mut self) -> Result<(), journal::Error> {
-        self.snapshot(true)?;
+        while !self.decisions.is_empty() {
+            // One more group carries what would else be lost behind the snapshot.
+            let mut tick = Group::default();
+            tick.add(Request::new(vec![Event::Tick]).expect("a tick fits into a group"));
+            self.commit(self.engine.state().at, &tick, &[], &mut Effects::default())?;
+            if self.storable() == 0 {
+                break;
+            }
+        }
+        self.snapshot()?;
         self.journal.flush()
     }
 }
@@ -243,6 +331,10 @@ pub fn replay(journal: &dyn Journal, to: Option<u64>) -> Result<Replay, Error> {
     let mut engine = Engine::new();
     if journal.first_index() > 1 {
         engine = restore_snapshot(journal)?.0;
+        let lowest = engine.state().index;
+        if last < lowest {
+            return Err(Error::Forgotten { to: last, lowest });
+        }
     }
     let (mut decisions, mut scales) = (Vec::new(), Vec::new());
     let mut effects = Effects::default();

@@ -148,7 +148,7 @@ fn write(path: &Path) {
             .collect();
         commit(&mut writer, at, readings.to_vec(), &ids);
         if step == 144 {
-            writer.snapshot(true).unwrap();
+            writer.snapshot().unwrap();
         }
     }
     writer

@@ -245,6 +245,13 @@ impl Rejection {
         }
     }
 
+    /// The same, as part of the body whose item `item` was judged.
+    #[must_use]
+    pub fn within(mut self, item: usize) -> Rejection {
+        self.pointer.insert_str(0, &format!("/{item}"));
+        self
+    }
+
     /// The form of an answer, for the reading at position `item` of the request or file.
     pub fn of_item(self, item: u64) -> Rejected {
         Rejected {

@@ -349,6 +349,8 @@ fn pool(
         gpu_model: doc.gpu_model.clone(),
         ready_after: findings.span(&doc.ready_after),
         target,
+        // Known once the site's cluster is.
+        home: Arc::default(),
         site_power_limit_kw: site.and_then(|site| site.power_limit_kw),
     }
 }

@@ -131,6 +131,9 @@ pub struct Pool {
     pub ready_after: Span,
     /// What scales it.
     pub target: Target,
+    /// Where its workers live, in words: the target and the cluster that it is behind. Another
+    /// home is another pool.
+    pub home: Arc<str>,
     /// The site's power limit, kW.
     pub site_power_limit_kw: Option<f64>,
 }
@@ -180,13 +183,39 @@ impl Fleet {
                 .or_default()
                 .insert(code.clone());
         }
-        Fleet {
+        let mut fleet = Fleet {
             zones,
             clusters: clusters.into_iter().map(|c| (c.name.clone(), c)).collect(),
             sites: sites.into_iter().map(|s| (s.name.clone(), s)).collect(),
             pools,
             federations,
             by_site,
+        };
+        let homes: Vec<Arc<str>> = fleet.pools.iter().map(|pool| fleet.home(pool)).collect();
+        for (pool, home) in fleet.pools.iter_mut().zip(homes) {
+            Arc::make_mut(pool).home = home;
+        }
+        fleet
+    }
+
+    fn home(&self, pool: &Pool) -> Arc<str> {
+        match &pool.target {
+            Target::Memory { .. } => "memory".into(),
+            Target::K0smotron {
+                namespace,
+                machine_deployment,
+            } => {
+                let cluster = self.cluster_of(pool);
+                let name = cluster.map_or("", |cluster| cluster.name.as_ref());
+                let file = cluster
+                    .and_then(|cluster| cluster.kubeconfig.as_deref())
+                    .unwrap_or("");
+                let context = cluster
+                    .and_then(|cluster| cluster.context.as_deref())
+                    .unwrap_or("");
+                format!("k0smotron:{name}({file}#{context}):{namespace}/{machine_deployment}")
+                    .into()
+            }
         }
     }
 

@@ -13,6 +13,8 @@ pub const GROUP_EVENTS_MAX: usize = 1_024;
 pub const GROUP_BYTES_MAX: usize = 768 * 1024;
 /// The record format that this version writes.
 pub const RECORD_FORMAT: u8 = 1;
+/// Room made for an event in advance; a reading takes about 300 bytes.
+const EVENT_BYTES_USUAL: usize = 384;
 /// Room for the record's own header.
 const HEADER_BYTES_MAX: usize = 32;
 
@@ -42,9 +44,9 @@ impl Request {
             return Err(TooLarge::Events);
         }
         let mut request = Request {
+            bytes: Vec::with_capacity(events.len() * EVENT_BYTES_USUAL),
+            ends: Vec::with_capacity(events.len()),
             events,
-            bytes: Vec::new(),
-            ends: Vec::new(),
         };
         for event in &request.events {
             rmp_serde::encode::write_named(&mut request.bytes, event)

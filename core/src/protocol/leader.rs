@@ -3,6 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// The highest term that is followed: more than any daemon can count in its life. A higher one on
+/// an object is a mistake or malice, and following it would leave no room above it.
+pub const TERM_MAX: u64 = 1 << 48;
+
 /// Whether this process may write to clusters and sinks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
@@ -29,6 +33,8 @@ pub enum TermSeen {
     },
     /// Another writer lives: write nothing more.
     Resign,
+    /// Above [`TERM_MAX`]: nobody's term. The object is not written, and everything else goes on.
+    Absurd,
 }
 
 /// The leader gate of one process.
@@ -88,6 +94,9 @@ impl LeaderGate {
         if term <= self.term || !self.is_open() {
             return TermSeen::Ours;
         }
+        if term > TERM_MAX {
+            return TermSeen::Absurd;
+        }
         if self.written.contains(object) {
             self.leadership = Leadership::Resigned {
                 object: object.to_string(),
@@ -113,6 +122,8 @@ mod tests {
         gate.wrote(&a);
         assert_eq!(gate.saw(&b, 10), TermSeen::Ours);
         assert_eq!(gate.saw(&b, 11), TermSeen::Raise { above: 11 });
+        assert!(gate.is_open());
+        assert_eq!(gate.saw(&a, u64::MAX), TermSeen::Absurd);
         assert!(gate.is_open());
         assert_eq!(gate.saw(&a, 11), TermSeen::Resign);
         assert!(!gate.is_open());

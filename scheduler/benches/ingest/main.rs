@@ -2,7 +2,8 @@
 //! an axum handler that parses the same JSON and appends it to a file, with one fdatasync per group.
 //!
 //! Both sides run in this process behind the same HTTP server, on the same file system, asked by the same 64 keep-alive
-//! connections, in turns. `cargo bench -p sunward --bench ingest [-- --seconds N]`.
+//! connections, in turns. `cargo bench -p sunward --bench ingest [-- --seconds N]`; with `--profile SIZE` one turn of the
+//! daemon alone.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -54,12 +55,13 @@ fn main() {
     if let Some(pools) = number(idle::ARGUMENT) {
         return runtime.block_on(idle::run(pools as usize));
     }
+    let turn = Duration::from_secs_f64(number("--seconds").unwrap_or(SECONDS));
     // On the file system of the build, not on one in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    runtime.block_on(measure(
-        folder.path(),
-        Duration::from_secs_f64(number("--seconds").unwrap_or(SECONDS)),
-    ));
+    if let Some(size) = number("--profile") {
+        return runtime.block_on(profile(folder.path(), turn, size as usize));
+    }
+    runtime.block_on(measure(folder.path(), turn));
     idle::measure();
 }
 
@@ -92,6 +94,19 @@ async fn measure(folder: &Path, turn: Duration) {
         turns.report(size, ids);
     }
     latency::measure(&ours).await;
+    ours.daemon.stop().await.unwrap();
+}
+
+/// The daemon's side alone, for a profiler.
+async fn profile(folder: &Path, turn: Duration, size: usize) {
+    let ours = daemon::start(folder, daemon::SITES).await;
+    let batch = Batch {
+        size,
+        ids: Ids::Sequential,
+        first_id: 0,
+        turn,
+    };
+    println!("{}", push(ours.address, &ours.token, &batch).await);
     ours.daemon.stop().await.unwrap();
 }
 

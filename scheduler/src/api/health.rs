@@ -1,5 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics`: for orchestrators and Prometheus, without a token.
 
+use std::time::Instant;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -28,7 +30,7 @@ pub(super) async fn healthz() -> &'static str {
 
 /// 200 when nothing is wrong, else 503; the body lists what is.
 pub(super) async fn readyz(State(state): State<ApiState>) -> Response {
-    if let Some(problem) = state.tokens.problem() {
+    if let Some(problem) = state.tokens.problem(Instant::now()) {
         state.readiness.set("tokens", Err(problem));
     } else {
         state.readiness.forget("tokens");

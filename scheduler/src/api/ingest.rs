@@ -295,24 +295,24 @@ fn judge(
     };
     let single = wire_is_single(body);
     let (mut admitted, mut rejected) = (Vec::with_capacity(readings.len()), Vec::new());
-    for (item, reading) in (0_u64..).zip(readings) {
-        let at = if single {
-            String::new()
-        } else {
-            format!("/{item}")
-        };
+    for (item, reading) in readings.into_iter().enumerate() {
         // The grant comes before the fleet, which is nobody's business without one.
         let judged = reading.and_then(|reading| {
-            if partner.may_push(&reading.stream, &fleet) {
-                wire::admit(reading, &at, &context)
+            let judged = if partner.may_push(&reading.stream, &fleet) {
+                wire::admit(reading, "", &context)
             } else {
-                Err(not_granted(
-                    partner,
-                    &reading.stream.to_string(),
-                    at.clone(),
-                ))
-            }
+                Err(not_granted(partner, &reading.stream.to_string()))
+            };
+            // Only a rejection needs its place.
+            judged.map_err(|rejection| {
+                if single {
+                    rejection
+                } else {
+                    rejection.within(item)
+                }
+            })
         });
+        let item = item as u64;
         match judged {
             Ok(reading) => admitted.push(Admitted { item, reading }),
             Err(rejection) => rejected.push(rejection.of_item(item)),
@@ -333,9 +333,9 @@ fn no_fleet() -> Problem {
     .retry_after(RETRY_BUSY)
 }
 
-fn not_granted(partner: &Partner, stream: &str, pointer: String) -> Rejection {
+fn not_granted(partner: &Partner, stream: &str) -> Rejection {
     Rejection {
-        pointer,
+        pointer: String::new(),
         code: Code::NotGranted,
         detail: format!(
             "`{}` has no grant for the stream {stream}: ask the operator for `--grant source=...,sites=...,kinds=...` that covers it",

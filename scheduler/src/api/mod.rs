@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -84,9 +85,20 @@ impl Default for ApiLimits {
     }
 }
 
-/// What the handlers stand on. Cheap to clone.
+/// What the handlers stand on. Cheap to clone: the router does so several times per request.
 #[derive(Clone)]
-pub struct ApiState {
+pub struct ApiState(Arc<Shared>);
+
+impl Deref for ApiState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// What every request shares.
+pub struct Shared {
     /// The way into the engine loop.
     pub intake: Intake,
     /// The engine loop, for questions.
@@ -98,11 +110,11 @@ pub struct ApiState {
     /// Engine time.
     pub clock: Clock,
     /// The bounds.
-    pub limits: Arc<ApiLimits>,
+    pub limits: ApiLimits,
     /// Renders `/metrics`.
     pub render_metrics: RenderMetrics,
-    quota: Arc<Quota>,
-    sources: Arc<SourceLabels>,
+    quota: Quota,
+    sources: SourceLabels,
 }
 
 impl ApiState {
@@ -116,17 +128,17 @@ impl ApiState {
         limits: ApiLimits,
         render_metrics: RenderMetrics,
     ) -> ApiState {
-        ApiState {
+        ApiState(Arc::new(Shared {
             intake,
             engine,
             tokens,
             readiness,
             clock,
-            quota: Arc::new(Quota::new(limits.rate)),
-            limits: Arc::new(limits),
+            quota: Quota::new(limits.rate),
+            limits,
             render_metrics,
-            sources: Arc::default(),
-        }
+            sources: SourceLabels::default(),
+        }))
     }
 }
 
@@ -163,7 +175,9 @@ struct SourceLabels {
 impl SourceLabels {
     fn label(&self, source: &str) -> String {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains(source) || known.len() < SOURCE_LABELS_MAX {
+        if known.contains(source) {
+            source.to_owned()
+        } else if known.len() < SOURCE_LABELS_MAX {
             known.insert(source.into());
             source.to_owned()
         } else {

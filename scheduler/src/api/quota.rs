@@ -52,12 +52,17 @@ impl Quota {
         let interval = Duration::from_secs_f64(1.0 / self.rate.per_second);
         let tolerance = interval * self.rate.burst.saturating_sub(1);
         let mut cells = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole_at = cells.get(partner).copied().unwrap_or(now).max(now);
+        let cell = cells.get_mut(partner);
+        let whole_at = cell.as_deref().copied().unwrap_or(now).max(now);
         let ahead = whole_at - now;
         if ahead > tolerance {
             return Err(ahead.saturating_sub(tolerance));
         }
-        if !cells.contains_key(partner) && cells.len() >= QUOTA_CELLS_MAX {
+        if let Some(cell) = cell {
+            *cell = whole_at + interval;
+            return Ok(());
+        }
+        if cells.len() >= QUOTA_CELLS_MAX {
             forget(&mut cells, now);
         }
         cells.insert(partner.into(), whole_at + interval);

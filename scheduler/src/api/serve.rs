@@ -1,12 +1,12 @@
-//! Serving connections: how many, how long a sender may take over its headers, and a stop that
-//! lets requests end.
+//! Serving connections: how many, how long a sender may take over its headers or stay idle, and a
+//! stop that lets requests end. HTTP/1.1 only: its timer also covers a connection that is silent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper::server::conn::http1::Builder;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
@@ -16,16 +16,15 @@ use tokio_util::sync::CancellationToken;
 /// Connections at once; one more waits in the operating system's queue.
 pub const CONNECTIONS_MAX: usize = 4_096;
 /// How long a sender may take over the head of a request.
-const HEADERS_MAX: Duration = Duration::from_secs(10);
+const HEADERS_MAX: Duration = Duration::from_secs(30);
 /// Pause after a connection could not be accepted (no more file descriptors, say).
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Serves until `stop`; then takes no more connections and waits until requests have ended.
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut server = Builder::new(TokioExecutor::new());
+    let mut server = Builder::new();
     server
-        .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_MAX);
     let graceful = GracefulShutdown::new();
@@ -43,9 +42,7 @@ pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToke
             }
         };
         let service = TowerToHyperService::new(router.clone());
-        let connection = server
-            .serve_connection(TokioIo::new(stream), service)
-            .into_owned();
+        let connection = server.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // A sender that hangs up or sends no HTTP is its own trouble.

@@ -368,12 +368,12 @@ async fn every_answer_is_counted_and_metrics_are_refreshed_first() {
     let handle = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
     let (intake, outlet) = Intake::channel();
-    let (mut state, mut surface) = state(ApiLimits::default(), intake);
-    state.render_metrics = render_metrics(handle, || {
+    let render = render_metrics(handle, || {
         Box::pin(async {
             metrics::gauge!(crate::metric_definitions::TERM).set(3.0);
         })
     });
+    let (state, mut surface) = state_rendering(ApiLimits::default(), intake, render);
     surface.router = router(state);
     tokio::spawn(answer(outlet, surface.committed.clone()));
     let items = json!([

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -48,7 +49,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(serve(config))
+    let served = runtime.block_on(serve(config));
+    // A file system or a credentials plugin that hangs must not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    served
 }
 
 async fn serve(config: Config) -> anyhow::Result<ExitCode> {
@@ -112,6 +116,9 @@ async fn serve(config: Config) -> anyhow::Result<ExitCode> {
     let code = tokio::select! {
         _ = terminate.recv() => ExitCode::SUCCESS,
         _ = interrupt.recv() => ExitCode::from(INTERRUPTED),
+        () = daemon.broken() => {
+            bail!("the engine loop has stopped by itself: this is a fault of sunward, please report it with the log above; the journal is whole, so start again");
+        }
     };
     daemon.stop().await?;
     tracing::info!("stopped");

@@ -29,6 +29,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
+    if reply.status == 503 {
+        output::error(&anyhow::anyhow!("{}", reply.problem_text()));
+        return Ok(ExitCode::from(UNREACHABLE));
+    }
     if reply.status != 200 {
         bail!("{}", reply.problem_text());
     }

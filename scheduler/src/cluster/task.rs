@@ -257,6 +257,17 @@ impl Running {
             Report::Gone(pool, version) => {
                 tracing::warn!(cluster = %shared.name, pool = %pool, "its MachineDeployment was deleted");
                 shared.cache().gone(&pool, version);
+                // What is not there wants and has no workers; writes are refused with the remedy.
+                let nothing = PoolObservation {
+                    pool,
+                    wanted: 0,
+                    ready: 0,
+                    stopping: 0,
+                    version,
+                    term: None,
+                    changed_at: None,
+                };
+                self.tell(Some(nothing)).await?;
             }
         }
         Ok(false)

@@ -53,7 +53,7 @@ pub struct HttpOptions {
 }
 
 /// Options of the Redis sink.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RedisOptions {
     /// `redis://HOST:PORT/DB` or `rediss://...`; absent = no Redis.
@@ -82,6 +82,15 @@ pub enum LogFormat {
     Json,
     /// For people.
     Text,
+}
+
+impl std::fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The URL may hold a password.
+        f.debug_struct("RedisOptions")
+            .field("set", &self.url.is_some())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for HttpOptions {

@@ -243,7 +243,7 @@ impl Publisher {
             .tell_and_wait(Event::SinkUp {
                 sink: self.name.clone(),
                 ends: ends.clone(),
-                taken: self.taken(),
+                taken: self.taken(federations),
             })
             .await?;
         for federation in federations {
@@ -384,7 +384,16 @@ impl Publisher {
         let seen = self.gate().saw(&object, end.term);
         match seen {
             TermSeen::Ours => Ok(()),
-            TermSeen::Resign => Err(Ended::Closed),
+            TermSeen::Resign => {
+                // The gate is closed already; the engine loop says so everywhere else.
+                (self.hooks.higher_term)(object, end.term);
+                Err(Ended::Closed)
+            }
+            TermSeen::Absurd => Err(Ended::Lost(format!(
+                "{}: the stream of federation {} ends at {}-{}, a term that no daemon counts to: \
+                 delete that entry",
+                self.name, end.federation, end.term, end.sequence
+            ))),
             TermSeen::Raise { above } => {
                 tracing::info!(object = %object, term = above, "a higher term was read; going above it");
                 (self.hooks.higher_term)(object, above);
@@ -494,9 +503,10 @@ impl Publisher {
     }
 
     /// How far the sink is known to have come.
-    fn taken(&self) -> Vec<StreamEnd> {
+    fn taken(&self, federations: &[Arc<str>]) -> Vec<StreamEnd> {
         self.positions
             .iter()
+            .filter(|(federation, _)| federations.contains(federation))
             .map(|(federation, cursor)| StreamEnd {
                 federation: federation.clone(),
                 term: cursor.term,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::gauge;
+use sunward_core::protocol::leader::TERM_MAX;
 use sunward_core::protocol::outbox::Cursor;
 
 use super::EventSink;
@@ -72,7 +73,13 @@ pub async fn highest_term(sinks: &[Arc<dyn EventSink>], federations: &[Arc<str>]
     for sink in sinks {
         let ends = tokio::time::timeout(Duration::from_secs(2), sink.ends(federations)).await;
         match ends {
-            Ok(Ok(ends)) => highest = ends.iter().map(|end| end.term).fold(highest, u64::max),
+            Ok(Ok(ends)) => {
+                highest = ends
+                    .iter()
+                    .map(|end| end.term)
+                    .filter(|term| *term <= TERM_MAX)
+                    .fold(highest, u64::max)
+            }
             Ok(Err(error)) => {
                 tracing::warn!(sink = sink.name(), %error, "its terms are read later");
             }

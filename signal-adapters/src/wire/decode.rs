@@ -16,36 +16,68 @@ use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown};
 /// Answers one result per item. Numbers out of range, wrong types and the like are rejections of
 /// their item; only what is not JSON, too deep or too many refuses the whole.
 pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejection>>, Malformed> {
-    let depth = nesting(body);
-    if depth > DEPTH_MAX {
-        return Err(Malformed::Depth { depth });
-    }
-    let mut json = serde_json::Deserializer::from_slice(body);
     let in_array = begins_with_bracket(body);
-    let (drafts, items) = if in_array {
-        Items { items_max }.deserialize(&mut json)
-    } else {
-        Draft::deserialize(&mut json).map(|draft| (vec![draft], 1))
+    // Text is checked once as a whole; what is no UTF-8 is no JSON, and the parser says where.
+    let parsed = match std::str::from_utf8(body) {
+        Ok(text) => parse(
+            &mut serde_json::Deserializer::from_str(text),
+            in_array,
+            items_max,
+        ),
+        Err(_) => parse(
+            &mut serde_json::Deserializer::from_slice(body),
+            in_array,
+            items_max,
+        ),
+    };
+    // Counting depth costs as much as parsing, so it is done only where something can be deep.
+    let deep = match &parsed {
+        Ok((drafts, items)) => *items > items_max || drafts.iter().any(Draft::may_be_deep),
+        Err(_) => true,
+    };
+    if deep {
+        check_depth(body)?;
     }
-    .map_err(|error| syntax(body, &error))?;
-    json.end().map_err(|error| syntax(body, &error))?;
+    let (drafts, items) = parsed.map_err(|error| syntax(body, &error))?;
     if items > items_max {
         return Err(Malformed::TooManyItems {
             items,
             max: items_max,
         });
     }
-    Ok(drafts
-        .into_iter()
-        .enumerate()
-        .map(|(item, draft)| {
-            draft.read(&if in_array {
-                format!("/{item}")
-            } else {
-                String::new()
-            })
-        })
-        .collect())
+    let read = |(item, draft): (usize, Draft<'_>)| {
+        let reading = draft.read();
+        if in_array {
+            reading.map_err(|rejection| rejection.within(item))
+        } else {
+            reading
+        }
+    };
+    Ok(drafts.into_iter().enumerate().map(read).collect())
+}
+
+/// One object, or an array of which the first `items_max` items are kept and all are counted; and
+/// then nothing more.
+fn parse<'de, R: serde_json::de::Read<'de>>(
+    json: &mut serde_json::Deserializer<R>,
+    in_array: bool,
+    items_max: usize,
+) -> Result<(Vec<Draft<'de>>, usize), serde_json::Error> {
+    let parsed = if in_array {
+        Items { items_max }.deserialize(&mut *json)?
+    } else {
+        (vec![Draft::deserialize(&mut *json)?], 1)
+    };
+    json.end()?;
+    Ok(parsed)
+}
+
+fn check_depth(body: &[u8]) -> Result<(), Malformed> {
+    let depth = nesting(body);
+    if depth > DEPTH_MAX {
+        return Err(Malformed::Depth { depth });
+    }
+    Ok(())
 }
 
 /// Reads a file of readings: one object, an array, or one object after the other (JSON lines). The
@@ -57,10 +89,7 @@ pub fn decode_file(
     if begins_with_bracket(file) {
         return decode(file, items_max);
     }
-    let depth = nesting(file);
-    if depth > DEPTH_MAX {
-        return Err(Malformed::Depth { depth });
-    }
+    check_depth(file)?;
     let mut drafts = Vec::new();
     for draft in serde_json::Deserializer::from_slice(file).into_iter::<Draft<'_>>() {
         drafts.push(draft.map_err(|error| syntax(file, &error))?);
@@ -72,17 +101,15 @@ pub fn decode_file(
         }
     }
     let single = drafts.len() == 1;
-    Ok(drafts
-        .into_iter()
-        .enumerate()
-        .map(|(item, draft)| {
-            draft.read(&if single {
-                String::new()
-            } else {
-                format!("/{item}")
-            })
-        })
-        .collect())
+    let read = |(item, draft): (usize, Draft<'_>)| {
+        let reading = draft.read();
+        if single {
+            reading
+        } else {
+            reading.map_err(|rejection| rejection.within(item))
+        }
+    };
+    Ok(drafts.into_iter().enumerate().map(read).collect())
 }
 
 fn begins_with_bracket(body: &[u8]) -> bool {
@@ -180,8 +207,9 @@ impl<'de> Visitor<'de> for Items {
 }
 
 impl Draft<'_> {
-    /// The reading, or the first thing that is wrong with it. `at` is its JSON pointer.
-    fn read(&self, at: &str) -> Result<Reading, Rejection> {
+    /// The reading, or the first thing that is wrong with it, by its JSON pointer from the reading on.
+    fn read(&self) -> Result<Reading, Rejection> {
+        let at = "";
         self.check(at)?;
         let stream = self.stream(at)?;
         let (valid_from, valid_to) = (

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use sunward_core::time::{TimeError, Timestamp};
 
-use super::{Code, Rejection, Shown, TEXT_BYTES_MAX};
+use super::{Code, DEPTH_MAX, Rejection, Shown, TEXT_BYTES_MAX};
 
 /// The fields of a reading, in the order in which they are looked at.
 const FIELDS: [&str; 13] = [
@@ -196,8 +196,20 @@ where
         }
     }
 
+    /// Whether a part of it may be nested deeper than [`DEPTH_MAX`]: only what was skipped, or a field
+    /// that is long and no text or number.
+    pub(super) fn may_be_deep(&self) -> bool {
+        self.fault.is_some()
+            || self
+                .raw
+                .iter()
+                .flatten()
+                .any(|raw| raw.get().len() >= DEPTH_MAX && raw.get().starts_with(['[', '{']))
+    }
+
     /// The raw text of a field; `null` is the same as absent.
-    pub(super) fn raw(&self, name: &str) -> Option<&'de str> {
+    #[inline]
+    pub(super) fn raw(&self, name: &'static str) -> Option<&'de str> {
         let field = Self::NAMES.iter().position(|known| *known == name)?;
         self.raw[field]
             .map(RawValue::get)
@@ -205,7 +217,11 @@ where
     }
 
     /// A text, unescaped, not empty, bounded, without control characters.
-    pub(super) fn text(&self, at: &str, name: &str) -> Result<Option<Cow<'de, str>>, Rejection> {
+    pub(super) fn text(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Option<Cow<'de, str>>, Rejection> {
         let Some(raw) = self.raw(name) else {
             return Ok(None);
         };
@@ -243,7 +259,7 @@ where
                 ),
             ));
         }
-        if text.is_empty() || text.chars().any(char::is_control) {
+        if text.is_empty() || has_control(&text) {
             return Err(Rejection::field(
                 at,
                 name,
@@ -256,11 +272,19 @@ where
         Ok(Some(text))
     }
 
-    pub(super) fn required_text(&self, at: &str, name: &str) -> Result<Cow<'de, str>, Rejection> {
+    pub(super) fn required_text(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Cow<'de, str>, Rejection> {
         self.text(at, name)?.ok_or_else(|| missing(at, name))
     }
 
-    pub(super) fn stamp(&self, at: &str, name: &str) -> Result<Option<Timestamp>, Rejection> {
+    pub(super) fn stamp(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Option<Timestamp>, Rejection> {
         let Some(text) = self.text(at, name)? else {
             return Ok(None);
         };
@@ -273,7 +297,11 @@ where
         })
     }
 
-    pub(super) fn required_stamp(&self, at: &str, name: &str) -> Result<Timestamp, Rejection> {
+    pub(super) fn required_stamp(
+        &self,
+        at: &str,
+        name: &'static str,
+    ) -> Result<Timestamp, Rejection> {
         self.stamp(at, name)?.ok_or_else(|| missing(at, name))
     }
 
@@ -281,7 +309,7 @@ where
     pub(super) fn word<T>(
         &self,
         at: &str,
-        name: &str,
+        name: &'static str,
         code: Code,
         parse: impl FnOnce(&str) -> Option<T>,
         words: &[&str],
@@ -297,6 +325,15 @@ where
             );
             Rejection::field(at, name, code, detail)
         })
+    }
+}
+
+/// Whether a text has control characters; nearly all texts are ASCII, where that is quickly told.
+fn has_control(text: &str) -> bool {
+    if text.is_ascii() {
+        text.bytes().any(|byte| byte.is_ascii_control())
+    } else {
+        text.chars().any(char::is_control)
     }
 }
 

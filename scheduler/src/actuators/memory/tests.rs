@@ -32,6 +32,7 @@ fn pool(target: Target) -> Arc<Pool> {
         gpu_model: "A100".to_owned(),
         ready_after: START,
         target,
+        home: "memory".into(),
         site_power_limit_kw: None,
     })
 }

@@ -62,6 +62,19 @@ pub(super) async fn answer(mut outlet: mpsc::Receiver<Submission>, committed: Ar
 }
 
 pub(super) fn state(limits: ApiLimits, intake: Intake) -> (ApiState, Surface) {
+    let handle = PrometheusBuilder::new().build_recorder().handle();
+    state_rendering(
+        limits,
+        intake,
+        render_metrics(handle, || Box::pin(async {})),
+    )
+}
+
+pub(super) fn state_rendering(
+    limits: ApiLimits,
+    intake: Intake,
+    render: RenderMetrics,
+) -> (ApiState, Surface) {
     let fleet = Fleet::parse(&sunward_policies::SourceFile {
         path: "fleet.yaml".into(),
         text: include_str!("../../../../signal-adapters/fixtures/fleet.yaml").into(),
@@ -86,7 +99,6 @@ pub(super) fn state(limits: ApiLimits, intake: Intake) -> (ApiState, Surface) {
         index,
     );
     let readiness = Readiness::default();
-    let handle = PrometheusBuilder::new().build_recorder().handle();
     let state = ApiState::new(
         intake,
         engine,
@@ -95,7 +107,7 @@ pub(super) fn state(limits: ApiLimits, intake: Intake) -> (ApiState, Surface) {
         // The series' clock, so that stamps of the tests are now.
         Clock::series(at, 0.001),
         limits,
-        render_metrics(handle, || Box::pin(async {})),
+        render,
     );
     let surface = Surface {
         router: Router::new(),

@@ -9,9 +9,9 @@
 //! Memory, measured with `memory_of_a_million_ids`: about 60 bytes per id where appends are large,
 //! 110 where each has one id. An entry is deleted once none of its ids counts any more.
 
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use ::redb::{ReadTransaction, ReadableTable as _, WriteTransaction};
@@ -47,12 +47,27 @@ impl Place {
     }
 }
 
-/// The ids of one source, oldest first. An id that came again stands here twice; only the newer
-/// place counts.
-#[derive(Debug, Default)]
-struct Source {
-    by_age: VecDeque<(u64, Place)>,
-    ids: u64,
+/// The keyed hash of a source and an id.
+type Key = u64;
+
+/// A [`Key`] is a hash already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unhashed(u64);
+
+impl Hasher for Unhashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes
+            .iter()
+            .fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
 }
 
 /// An append whose entry is stored.
@@ -63,18 +78,100 @@ struct Stored {
     ids: u32,
 }
 
+/// What counts, whatever its source.
+#[derive(Debug, Default)]
+struct Known {
+    places: HashMap<Key, Place, BuildHasherDefault<Unhashed>>,
+    stored: BTreeMap<u64, Stored>,
+    /// Entries without an id that counts, to be deleted with the next appends.
+    spent: BTreeSet<u64>,
+}
+
+impl Known {
+    /// An id is at `place` now; true when it was nowhere before.
+    fn put(&mut self, key: Key, place: Place) -> bool {
+        let before = self.places.insert(key, place);
+        if let Some(before) = before {
+            self.release(before);
+        }
+        before.is_none()
+    }
+
+    /// Forgets the id at `place`, unless it has moved on; returns its stamp.
+    fn forget(&mut self, key: Key, place: Place) -> Option<i64> {
+        if self.places.get(&key) != Some(&place) {
+            return None;
+        }
+        self.places.remove(&key);
+        self.release(place)
+    }
+
+    /// One id of a stored append counts no more.
+    fn release(&mut self, place: Place) -> Option<i64> {
+        let index = place.index();
+        let stored = self.stored.get_mut(&index)?;
+        let at_ms = stored.at_ms;
+        stored.ids -= 1;
+        if stored.ids == 0 {
+            self.stored.remove(&index);
+            self.spent.insert(index);
+        }
+        Some(at_ms)
+    }
+
+    /// Whether what is at `place` is too old at `now_ms`. A place whose entry is spent is only the
+    /// shadow of an id that came again or was forgotten.
+    fn is_aged(&self, place: Place, now_ms: i64) -> bool {
+        self.stored
+            .get(&place.index())
+            .is_none_or(|stored| aged_out(stored.at_ms, now_ms))
+    }
+}
+
+/// The ids of one source, oldest first. An id that came again stands here twice; only the newer
+/// place counts.
+#[derive(Debug, Default)]
+struct Source {
+    by_age: VecDeque<(Key, Place)>,
+    ids: u64,
+}
+
+impl Source {
+    fn oldest(&self) -> Option<Place> {
+        self.by_age.front().map(|(_, place)| *place)
+    }
+
+    fn add(&mut self, key: Key, place: Place, known: &mut Known) {
+        self.by_age.push_back((key, place));
+        self.ids += u64::from(known.put(key, place));
+    }
+
+    /// Drops the oldest place; returns the stamp of the id that was forgotten by that, if one was.
+    fn drop_oldest(&mut self, known: &mut Known) -> Option<i64> {
+        let (key, place) = self.by_age.pop_front()?;
+        let at_ms = known.forget(key, place)?;
+        self.ids = self.ids.saturating_sub(1);
+        Some(at_ms)
+    }
+
+    /// Takes out the places of ids that came again, once there are many.
+    fn sweep(&mut self, known: &Known) {
+        if self.by_age.len() as u64 > 2 * self.ids + STALE_MAX {
+            self.by_age
+                .retain(|(key, place)| known.places.get(key) == Some(place));
+        }
+    }
+}
+
 /// The index in memory.
 #[derive(Debug)]
 pub(super) struct Ids {
     per_source_max: u64,
     hasher: RandomState,
-    places: HashMap<u64, Place>,
+    known: Known,
     sources: HashMap<Arc<str>, Source>,
     /// The oldest place of each source.
     oldest: BTreeMap<Place, Arc<str>>,
-    stored: BTreeMap<u64, Stored>,
-    /// Entries without an id that counts, to be deleted with the next appends.
-    spent: BTreeSet<u64>,
 }
 
 impl Ids {
@@ -82,11 +179,9 @@ impl Ids {
         Ids {
             per_source_max,
             hasher: RandomState::new(),
-            places: HashMap::new(),
+            known: Known::default(),
             sources: HashMap::new(),
             oldest: BTreeMap::new(),
-            stored: BTreeMap::new(),
-            spent: BTreeSet::new(),
         }
     }
 
@@ -102,14 +197,11 @@ impl Ids {
             let index = index.value();
             let (at_ms, list) = unseal_ids(index, value.value())?;
             if aged_out(at_ms, now_ms) {
-                ids.spent.insert(index);
+                ids.known.spent.insert(index);
                 continue;
             }
-            let mut found = Vec::new();
-            for id in list {
-                found.push(id?);
-            }
-            ids.remember(index, at_ms, &found);
+            let found = list.collect::<Result<Vec<_>, _>>()?;
+            ids.take_in(index, at_ms, &found);
         }
         Ok(ids)
     }
@@ -122,11 +214,11 @@ impl Ids {
         (index, at_ms): (u64, i64),
         entries: &[DedupeEntry<'_>],
     ) -> Result<(), Trouble> {
-        if entries.is_empty() && self.spent.is_empty() {
+        if entries.is_empty() && self.known.spent.is_empty() {
             return Ok(());
         }
         let mut table = txn.open_table(DEDUPE)?;
-        for index in self.spent.iter().take(ENTRIES_DELETED_PER_APPEND_MAX) {
+        for index in self.known.spent.iter().take(ENTRIES_DELETED_PER_APPEND_MAX) {
             table.remove(index)?;
         }
         if !entries.is_empty() {
@@ -135,96 +227,83 @@ impl Ids {
         Ok(())
     }
 
-    /// Takes in the ids of an append that is durable, and forgets what is too old or too many.
-    /// Returns how many ids were forgotten before their time.
+    /// Takes in the ids of an append that is durable, as [`Ids::store`] stored them. Returns how many
+    /// ids were forgotten before their time.
     pub(super) fn remember(&mut self, index: u64, at_ms: i64, entries: &[DedupeEntry<'_>]) -> u64 {
-        for _ in 0..self.spent.len().min(ENTRIES_DELETED_PER_APPEND_MAX) {
-            self.spent.pop_first();
+        for _ in 0..self.known.spent.len().min(ENTRIES_DELETED_PER_APPEND_MAX) {
+            self.known.spent.pop_first();
         }
+        self.take_in(index, at_ms, entries)
+    }
+
+    /// Adds ids, and forgets what is too old or too many.
+    fn take_in(&mut self, index: u64, at_ms: i64, entries: &[DedupeEntry<'_>]) -> u64 {
+        self.forget_aged(at_ms);
         if !entries.is_empty() {
             let ids = entries.len() as u32;
-            self.stored.insert(index, Stored { at_ms, ids });
+            self.known.stored.insert(index, Stored { at_ms, ids });
         }
-        for (nth, entry) in entries.iter().enumerate() {
-            self.add(entry.source, entry.id, Place::new(index, nth));
+        let (mut evicted, mut nth) = (0, 0);
+        for of_one_source in entries.chunk_by(|a, b| a.source == b.source) {
+            evicted += self.add(Place::new(index, nth), at_ms, of_one_source);
+            nth += of_one_source.len();
         }
-        self.forget_aged(at_ms);
-        let mut evicted = 0;
-        for entry in entries {
-            while self.source_over_its_cap(entry.source) {
-                evicted += u64::from(self.drop_oldest(entry.source));
-            }
-        }
-        while (self.places.len() > DEDUPE_IDS_MAX || self.sources.len() > DEDUPE_SOURCES_MAX)
+        while (self.known.places.len() > DEDUPE_IDS_MAX || self.sources.len() > DEDUPE_SOURCES_MAX)
             && let Some((_, source)) = self.oldest.first_key_value()
         {
             let source = Arc::clone(source);
-            evicted += u64::from(self.drop_oldest(&source));
+            evicted += u64::from(self.drop_oldest(&source).is_some());
         }
         evicted
     }
 
-    fn source_over_its_cap(&self, source: &str) -> bool {
-        self.sources
-            .get(source)
-            .is_some_and(|source| source.ids > self.per_source_max)
-    }
-
-    fn key(&self, source: &str, id: &str) -> u64 {
-        self.hasher.hash_one((source, id))
-    }
-
-    fn add(&mut self, source: &str, id: &str, place: Place) {
-        let key = self.key(source, id);
-        if !self.sources.contains_key(source) {
-            self.sources.insert(source.into(), Source::default());
-            let (name, _) = self.sources.get_key_value(source).expect("just inserted");
-            self.oldest.insert(place, Arc::clone(name));
+    /// Adds the ids of one source that stand at `first` and after it; its oldest go where it has too
+    /// many. Returns how many went before their time.
+    fn add(&mut self, first: Place, now_ms: i64, entries: &[DedupeEntry<'_>]) -> u64 {
+        let Some(name) = entries.first().map(|entry| entry.source) else {
+            return 0;
+        };
+        if !self.sources.contains_key(name) {
+            self.sources.insert(name.into(), Source::default());
         }
-        let of = self.sources.get_mut(source).expect("inserted above");
-        of.by_age.push_back((key, place));
-        match self.places.entry(key) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(place);
-                of.ids += 1;
-            }
-            Entry::Occupied(mut occupied) => {
-                let before = occupied.insert(place);
-                if of.by_age.len() as u64 > 2 * of.ids + STALE_MAX {
-                    self.sweep(source);
-                }
-                self.release(before);
-            }
+        let Some(source) = self.sources.get_mut(name) else {
+            return 0;
+        };
+        let oldest = source.oldest();
+        for (nth, entry) in (0..).zip(entries) {
+            let key = self.hasher.hash_one((entry.source, entry.id));
+            source.add(key, Place(first.0 + nth), &mut self.known);
         }
+        source.sweep(&self.known);
+        let mut evicted = 0;
+        while source.ids > self.per_source_max && !source.by_age.is_empty() {
+            let at_ms = source.drop_oldest(&mut self.known);
+            evicted += u64::from(at_ms.is_some_and(|at_ms| !aged_out(at_ms, now_ms)));
+        }
+        self.note_oldest(name, oldest);
+        evicted
     }
 
-    /// Takes out the places of ids that came again.
-    fn sweep(&mut self, source: &str) {
-        let Some(of) = self.sources.get_mut(source) else {
+    /// Notes what the oldest place of a source is, where it was `before`; a source without ids goes.
+    fn note_oldest(&mut self, name: &str, before: Option<Place>) {
+        let Some((known_as, source)) = self.sources.get_key_value(name) else {
             return;
         };
-        let name = of
-            .by_age
-            .front()
-            .and_then(|(_, first)| self.oldest.remove(first));
-        let places = &self.places;
-        of.by_age
-            .retain(|(key, place)| places.get(key) == Some(place));
-        if let (Some(name), Some((_, first))) = (name, of.by_age.front()) {
-            self.oldest.insert(*first, name);
-        }
-    }
-
-    /// One id of a stored append counts no more.
-    fn release(&mut self, place: Place) {
-        let index = place.index();
-        let Some(stored) = self.stored.get_mut(&index) else {
+        let oldest = source.oldest();
+        if oldest == before {
             return;
-        };
-        stored.ids -= 1;
-        if stored.ids == 0 {
-            self.stored.remove(&index);
-            self.spent.insert(index);
+        }
+        let known_as = Arc::clone(known_as);
+        if let Some(before) = before {
+            self.oldest.remove(&before);
+        }
+        match oldest {
+            Some(oldest) => {
+                self.oldest.insert(oldest, known_as);
+            }
+            None => {
+                self.sources.remove(name);
+            }
         }
     }
 
@@ -233,7 +312,7 @@ impl Ids {
             let Some((place, source)) = self.oldest.first_key_value() else {
                 return;
             };
-            if !self.is_aged(*place, now_ms) {
+            if !self.known.is_aged(*place, now_ms) {
                 return;
             }
             let source = Arc::clone(source);
@@ -241,46 +320,22 @@ impl Ids {
         }
     }
 
-    /// A place whose entry is spent counts as aged: it is only the shadow of an id that came again.
-    fn is_aged(&self, place: Place, now_ms: i64) -> bool {
-        self.stored
-            .get(&place.index())
-            .is_none_or(|stored| aged_out(stored.at_ms, now_ms))
-    }
-
-    /// Drops the oldest place of a source; true when an id was forgotten by that.
-    fn drop_oldest(&mut self, source: &str) -> bool {
-        let Some(of) = self.sources.get_mut(source) else {
-            return false;
-        };
-        let Some((key, place)) = of.by_age.pop_front() else {
-            return false;
-        };
-        let name = self.oldest.remove(&place);
-        let counts = self.places.get(&key) == Some(&place);
-        if counts {
-            self.places.remove(&key);
-            of.ids = of.ids.saturating_sub(1);
-        }
-        match (of.by_age.front(), name) {
-            (Some((_, next)), Some(name)) => {
-                self.oldest.insert(*next, name);
-            }
-            _ => {
-                self.sources.remove(source);
-            }
-        }
-        if counts {
-            self.release(place);
-        }
-        counts
+    fn drop_oldest(&mut self, name: &str) -> Option<i64> {
+        let source = self.sources.get_mut(name)?;
+        let oldest = source.oldest();
+        let at_ms = source.drop_oldest(&mut self.known);
+        self.note_oldest(name, oldest);
+        at_ms
     }
 
     /// Where each key may be, without what has aged out at `now_ms`.
     pub(super) fn places(&self, keys: &[DedupeKey<'_>], now_ms: i64) -> Vec<Option<u64>> {
         let place = |key: &DedupeKey<'_>| {
-            let place = *self.places.get(&self.key(key.source, key.id))?;
-            (!self.is_aged(place, now_ms)).then_some(place.0)
+            let place = *self
+                .known
+                .places
+                .get(&self.hasher.hash_one((key.source, key.id)))?;
+            (!self.known.is_aged(place, now_ms)).then_some(place.0)
         };
         keys.iter().map(place).collect()
     }

@@ -3,30 +3,35 @@
 //!
 //! It runs on a thread of its own, because a commit blocks. Nothing else ever steps the engine.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use metrics::{counter, gauge, histogram};
-use sunward_core::action::{Action, Effects, Envelope, Reply};
+use sunward_core::action::Effects;
 use sunward_core::engine::CORE_VERSION;
-use sunward_core::event::{Call, Event, Outcome, Started};
+use sunward_core::event::{Event, Outcome, Started};
 use sunward_core::fleet::Fleet;
 use sunward_core::protocol::group::{Group, Request};
-use sunward_core::protocol::leader::{LeaderGate, TermSeen};
-use sunward_signal_adapters::intake::{DedupeKey, ItemResult, Submission};
+use sunward_core::protocol::leader::{LeaderGate, Leadership, TermSeen};
+use sunward_signal_adapters::intake::Submission;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::effects::carry_out;
+use self::submissions::Submissions;
 use crate::clock::{Clock, STEP_MS};
-use crate::dispatch::{Dispatcher, Order};
-use crate::engine_handle::Message;
-use crate::journal::{self, DedupeEntry, ErrorKind};
+use crate::dispatch::Dispatcher;
+use crate::engine_handle::{INTERNAL_MESSAGES_MAX, Message};
+use crate::journal::{self, ErrorKind};
 use crate::metric_definitions as names;
 use crate::readiness::Readiness;
 use crate::writer::Writer;
+
+mod effects;
+mod submissions;
 
 /// How often the loop looks at the wall clock when nothing happens.
 const CLOCK_EVERY: Duration = Duration::from_secs(1);
@@ -57,23 +62,14 @@ pub struct Parts {
     pub seed: u64,
     /// Ends the loop once the inboxes are drained.
     pub shutdown: CancellationToken,
+    /// Cancelled when the loop has ended, in whatever way.
+    pub ended: CancellationToken,
 }
 
 /// An internal message on its way into a group; kept when a commit fails.
 struct Telling {
     events: Vec<Event>,
     ticket: Option<oneshot::Sender<u64>>,
-}
-
-/// A submission whose readings are in the group being built.
-struct Pending {
-    ticket: oneshot::Sender<Vec<ItemResult>>,
-    results: Vec<ItemResult>,
-    /// For each reading kept: its position in the request, in order.
-    kept: Vec<usize>,
-    /// Position in the group of the first reading kept.
-    first: usize,
-    arrived: Instant,
 }
 
 /// What woke the loop.
@@ -89,8 +85,7 @@ pub struct EngineLoop {
     parts: Parts,
     group: Group,
     effects: Effects,
-    keys: Vec<DedupeKey>,
-    pending: Vec<Pending>,
+    submissions: Submissions,
     tellings: VecDeque<Telling>,
     /// A submission that did not fit into the last group.
     held: Option<Submission>,
@@ -100,23 +95,32 @@ pub struct EngineLoop {
     clock_stepped: bool,
     /// When the group being built was begun for a timer alone.
     timer_at: Option<Instant>,
+    /// The journal refused the last group, or can't be used until it is reopened.
+    failing: bool,
+    /// This process has resigned, and everyone was told.
+    resigned: bool,
+    /// Says that the loop has ended, also when it panics.
+    #[expect(dead_code, reason = "it works by being dropped")]
+    ended: DropGuard,
 }
 
 impl EngineLoop {
     /// Starts the loop on a thread of its own; it ends after `shutdown`, and returns the writer.
     pub fn spawn(parts: Parts, runtime: Handle) -> std::thread::JoinHandle<Writer> {
         let looping = EngineLoop {
+            ended: parts.ended.clone().drop_guard(),
             parts,
             group: Group::default(),
             effects: Effects::default(),
-            keys: Vec::new(),
-            pending: Vec::new(),
+            submissions: Submissions::default(),
             tellings: VecDeque::new(),
             held: None,
             told: 0,
             disciplined: Instant::now(),
             clock_stepped: false,
             timer_at: None,
+            failing: false,
+            resigned: false,
         };
         std::thread::Builder::new()
             .name("engine".to_owned())
@@ -131,28 +135,49 @@ impl EngineLoop {
         let term = self.gate(|gate| gate.term());
         self.begin_term(term);
         loop {
-            let woken = if self.tellings.is_empty() && self.held.is_none() {
+            let waits = self.failing || (self.tellings.is_empty() && self.held.is_none());
+            let woken = if waits {
                 runtime.block_on(self.wait())
             } else {
                 Woken::Timer
             };
-            let stop = matches!(woken, Woken::Stop);
             match woken {
                 Woken::Submission(submission) => self.held = Some(submission),
                 Woken::Message(message) => self.take(message),
                 Woken::Timer | Woken::Stop => {}
             }
-            self.discipline_clock();
+            self.look_after();
             self.gather();
             self.tick_if_due();
             if !self.group.is_empty() {
                 self.commit();
-            } else if !self.parts.writer.journal().needs_reopen() {
-                self.answer(None);
+            } else if !self.failing {
+                self.submissions.answer(None);
             }
-            if stop && self.tellings.is_empty() && self.held.is_none() {
+            let idle = self.tellings.is_empty() && self.held.is_none();
+            if self.parts.shutdown.is_cancelled() && (idle || self.failing) {
+                if !idle {
+                    tracing::error!(
+                        "stopping although the journal refuses what waits; it is asked for again"
+                    );
+                }
                 return self.parts.writer;
             }
+        }
+    }
+
+    /// What has to be seen to between two groups, whatever happens.
+    fn look_after(&mut self) {
+        if self.parts.writer.journal().needs_reopen() {
+            self.mend_journal();
+        }
+        self.notice_resignation();
+        if self.disciplined.elapsed() >= CLOCK_EVERY {
+            self.discipline_clock();
+            let journal = self.parts.writer.journal();
+            gauge!(names::JOURNAL_BYTES).set(journal.size_bytes() as f64);
+            counter!(names::DEDUPE_EVICTIONS).absolute(journal.dedupe_evictions());
+            counter!(names::DECISIONS_DROPPED).absolute(self.parts.writer.decisions_dropped());
         }
     }
 
@@ -166,11 +191,13 @@ impl EngineLoop {
             .map_or(CLOCK_EVERY, |at| {
                 self.parts.clock.until(at).min(CLOCK_EVERY)
             });
+        // A journal that refuses is not asked again at once.
+        let sleep = if self.failing { JOURNAL_RETRY } else { sleep };
         tokio::select! {
             biased;
-            Some(message) = self.parts.messages.recv() => Woken::Message(message),
-            Some(submission) = self.parts.intake.recv() => Woken::Submission(submission),
-            () = self.parts.shutdown.cancelled() => Woken::Stop,
+            Some(message) = self.parts.messages.recv(), if !self.failing => Woken::Message(message),
+            Some(submission) = self.parts.intake.recv(), if !self.failing => Woken::Submission(submission),
+            () = self.parts.shutdown.cancelled(), if !self.failing => Woken::Stop,
             () = tokio::time::sleep(sleep) => Woken::Timer,
         }
     }
@@ -229,25 +256,43 @@ impl EngineLoop {
                 tracing::warn!(%object, term, "a higher term was seen on something not yet claimed: going on above it");
                 self.begin_term(above + 1);
             }
-            TermSeen::Resign => {
+            TermSeen::Absurd => {
                 tracing::error!(
                     %object, term,
-                    "another writer claimed what this daemon holds: nothing more is written until a restart"
+                    "no daemon ever counts this far: someone else wrote this term, and it is not followed; remove it there"
                 );
-                self.parts.readiness.set(
-                    "leader",
-                    Err(format!("resigned: {object} carries term {term}")),
-                );
-                gauge!(names::LEADING).set(0.0);
-                // Closed for good: ingest answers 503.
-                self.parts.intake.close();
             }
+            TermSeen::Resign => self.notice_resignation(),
         }
+    }
+
+    /// Tells everyone once that nothing more is written, whoever closed the gate.
+    fn notice_resignation(&mut self) {
+        let leadership = self.gate(|gate| gate.leadership().clone());
+        let Leadership::Resigned { object, term } = leadership else {
+            return;
+        };
+        if std::mem::replace(&mut self.resigned, true) {
+            return;
+        }
+        tracing::error!(
+            object,
+            term,
+            "another writer holds what this daemon held: nothing more is written until a restart"
+        );
+        let state =
+            format!("resigned: {object} carries term {term}; restart this daemon if it shall lead");
+        self.parts.readiness.set("leader", Err(state));
+        gauge!(names::LEADING).set(0.0);
+        // Closed for good: ingest answers 503.
+        self.parts.intake.close();
     }
 
     /// Opens a term ahead of everything else that waits.
     fn begin_term(&mut self, term: u64) {
         self.gate(|gate| gate.raised(term));
+        // A step of the clock that goes on is journaled again: `started` forgets it.
+        self.clock_stepped = false;
         let started = Started {
             term,
             seed: self.parts.seed,
@@ -264,9 +309,6 @@ impl EngineLoop {
     /// Slews the clock; a step of the wall clock becomes an event.
     fn discipline_clock(&mut self) {
         let elapsed = self.disciplined.elapsed();
-        if elapsed < CLOCK_EVERY {
-            return;
-        }
         self.disciplined = Instant::now();
         let difference_ms = self.parts.clock.discipline(elapsed);
         let stepped = difference_ms.abs() >= STEP_MS;
@@ -296,7 +338,9 @@ impl EngineLoop {
 
     /// Fills the group with what waits: internal messages first, then readings.
     fn gather(&mut self) {
-        while let Ok(message) = self.parts.messages.try_recv() {
+        while self.tellings.len() < INTERNAL_MESSAGES_MAX
+            && let Ok(message) = self.parts.messages.try_recv()
+        {
             self.take(message);
         }
         let mut told = 0;
@@ -323,56 +367,9 @@ impl EngineLoop {
                 self.held = Some(submission);
                 break;
             }
-            self.add(submission);
+            self.submissions
+                .add(submission, &self.parts.writer, &mut self.group);
         }
-    }
-
-    /// Adds a submission without its duplicates.
-    fn add(&mut self, submission: Submission) {
-        let Submission {
-            mut request,
-            keys,
-            arrived,
-            ticket,
-        } = submission;
-        let asked: Vec<_> = keys
-            .iter()
-            .map(|key| journal::DedupeKey {
-                source: &key.source,
-                id: &key.id,
-            })
-            .collect();
-        let Ok(seen) = self.parts.writer.journal().seen(&asked) else {
-            // Unanswered: the sender is told 503 and tries again.
-            return;
-        };
-        let mut results = Vec::with_capacity(keys.len());
-        let mut kept = Vec::with_capacity(keys.len());
-        for (position, (key, seen)) in keys.into_iter().zip(seen).enumerate() {
-            let here = self
-                .keys
-                .iter()
-                .find(|other| other.source == key.source && other.id == key.id);
-            let known = seen.or(here.map(|other| other.hash));
-            results.push(match known {
-                None => ItemResult::Accepted,
-                Some(hash) if hash == key.hash => ItemResult::Duplicate,
-                Some(_) => ItemResult::Conflict,
-            });
-            if known.is_none() {
-                kept.push(position);
-                self.keys.push(key);
-            }
-        }
-        request.retain(|position| results[position] == ItemResult::Accepted);
-        let first = self.group.add(request);
-        self.pending.push(Pending {
-            ticket,
-            results,
-            kept,
-            first,
-            arrived,
-        });
     }
 
     fn tick_if_due(&mut self) {
@@ -393,15 +390,7 @@ impl EngineLoop {
 
     fn commit(&mut self) {
         let at = self.parts.writer.stamp(self.parts.clock.now());
-        let dedupe: Vec<_> = self
-            .keys
-            .iter()
-            .map(|key| DedupeEntry {
-                source: &key.source,
-                id: &key.id,
-                hash: key.hash,
-            })
-            .collect();
+        let dedupe = self.submissions.dedupe();
         let began = Instant::now();
         let committed = self
             .parts
@@ -411,12 +400,12 @@ impl EngineLoop {
         match committed {
             Ok(index) => {
                 self.parts.readiness.set("journal", Ok(()));
+                self.failing = false;
                 self.after_step(index);
             }
             Err(error) => self.commit_failed(&error),
         }
         self.group.clear();
-        self.keys.clear();
     }
 
     fn after_step(&mut self, index: u64) {
@@ -436,138 +425,54 @@ impl EngineLoop {
                 let _ = ticket.send(index);
             }
         }
-        let readings = self.pending.iter().map(|pending| pending.arrived).min();
-        let began = readings.or(self.timer_at);
+        let began = self.submissions.arrived().or(self.timer_at);
         let effects = std::mem::take(&mut self.effects);
-        self.answer(Some(&effects));
+        self.submissions.answer(Some(&effects));
         carry_out(&self.parts.dispatcher, &effects, began);
         self.effects = effects;
         self.parts.index.send_replace(index);
-        if let Err(error) = self.parts.writer.snapshot(false) {
+        if let Err(error) = self.parts.writer.snapshot_if_due() {
             tracing::error!(%error, "no snapshot was taken; the next start replays more");
         }
-    }
-
-    /// Answers the tickets of a group that was stepped, or that came out empty.
-    fn answer(&mut self, effects: Option<&Effects>) {
-        if self.pending.is_empty() {
-            return;
-        }
-        let replies: BTreeMap<usize, Reply> = effects
-            .into_iter()
-            .flat_map(|effects| &effects.actions)
-            .filter_map(|action| match action {
-                Action::Reply { position, reply } => Some((*position as usize, *reply)),
-                _ => None,
-            })
-            .collect();
-        for mut pending in self.pending.drain(..) {
-            for (offset, position) in pending.kept.iter().enumerate() {
-                match replies.get(&(pending.first + offset)) {
-                    Some(Reply::Superseded) => pending.results[*position] = ItemResult::Superseded,
-                    Some(Reply::BoardFull) => pending.results[*position] = ItemResult::BoardFull,
-                    None => {}
-                }
-            }
-            // The sender may have hung up; what it sent is durable all the same.
-            let _ = pending.ticket.send(pending.results);
-        }
-        self.keys.clear();
     }
 
     /// The journal did not take the group: tickets are dropped (503), internal messages stay.
     fn commit_failed(&mut self, error: &journal::Error) {
         tracing::error!(%error, "the journal refused a group; it is tried again");
         self.parts.readiness.set("journal", Err(error.to_string()));
-        self.pending.clear();
+        self.submissions.drop_all();
+        self.failing = true;
         if error.kind() == ErrorKind::Conflict {
             let term = self.gate(|gate| gate.term());
-            self.resign("journal", term);
+            self.gate(|gate| gate.resign("the journal", term));
             self.tellings.clear();
-            return;
+            self.failing = false;
         }
-        std::thread::sleep(JOURNAL_RETRY);
+    }
+
+    /// Reopens a journal that failed. A group that did land after all is stepped now; then a tick
+    /// proves that the journal takes groups again.
+    fn mend_journal(&mut self) {
+        self.failing = true;
         let dispatcher = &self.parts.dispatcher;
         let reopened = self
             .parts
             .writer
             .reopen(&mut |_, effects| carry_out(dispatcher, effects, None));
-        if let Err(error) = reopened {
-            tracing::error!(%error, "the journal can't be reopened yet");
-        }
-    }
-
-    fn resign(&mut self, object: &str, term: u64) {
-        self.gate(|gate| gate.resign(object, term));
-        self.parts.readiness.set(
-            "leader",
-            Err(format!("resigned: another writer appended to the {object}")),
-        );
-        gauge!(names::LEADING).set(0.0);
-        self.parts.intake.close();
-    }
-}
-
-/// Hands the actions of one step on, in order.
-///
-/// `began` is when what led to the step was there: its first reading, or the timer of a hold that ended.
-fn carry_out(dispatcher: &Dispatcher, effects: &Effects, began: Option<Instant>) {
-    let mut moved = BTreeSet::new();
-    for decision in &effects.decisions {
-        if decision.target != decision.before {
-            moved.insert(&decision.pool);
-        }
-        let direction = match decision.target.cmp(&decision.before) {
-            std::cmp::Ordering::Less => "down",
-            std::cmp::Ordering::Equal => "same",
-            std::cmp::Ordering::Greater => "up",
-        };
-        counter!(names::DECISIONS, "pool" => decision.pool.to_string(), "direction" => direction)
-            .increment(1);
-        tracing::info!(
-            pool = %decision.pool, target = decision.target, before = decision.before,
-            rule = %decision.rule, reason = %decision.reason, index = decision.index, "decision"
-        );
-    }
-    for action in &effects.actions {
-        match action {
-            Action::Claim { pool, term, .. } => {
-                dispatcher.place(Order {
-                    pool: pool.clone(),
-                    call: Call::Claim { term: *term },
-                    scale: None,
-                    began: None,
+        match reopened {
+            Ok(()) => {
+                self.parts
+                    .index
+                    .send_replace(self.parts.writer.engine().state().index);
+                self.tellings.push_back(Telling {
+                    events: vec![Event::Tick],
+                    ticket: None,
                 });
             }
-            Action::Scale(scale) => dispatcher.place(Order {
-                pool: scale.pool.clone(),
-                call: Call::Scale {
-                    term: scale.term,
-                    generation: scale.generation,
-                },
-                scale: Some(scale.clone()),
-                // A retry is no answer to what led to this step.
-                began: began.filter(|_| moved.contains(&scale.pool)),
-            }),
-            Action::Broadcast(envelope) => log_envelope(envelope),
-            Action::Refuse {
-                pool,
-                reason,
-                detail,
-                cause,
-            } => {
-                counter!(names::REFUSALS, "reason" => *reason).increment(1);
-                tracing::warn!(pool = pool.as_deref(), reason, detail, %cause, "refused");
+            Err(error) => {
+                self.parts.readiness.set("journal", Err(error.to_string()));
+                tracing::error!(%error, "the journal can't be reopened yet");
             }
-            Action::Reply { .. } => {}
         }
     }
-}
-
-/// Sinks read envelopes from the engine's outbox; here they are only logged.
-fn log_envelope(envelope: &Envelope) {
-    tracing::info!(
-        federation = %envelope.federation, kind = envelope.kind.as_str(), site = %envelope.site,
-        id = %envelope.id, "event"
-    );
 }
