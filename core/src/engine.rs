@@ -4,73 +4,27 @@
 //! reason. Everything here is determined by the journal: the same groups at the same stamps give
 //! the same [`Engine::digest`] on any machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sunward_policies::diagnostic::Diagnostic;
-use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
 use crate::action::{Action, Cause, Effects, Reply};
-use crate::board::{Board, Posted, StreamId};
+use crate::board::{Posted, StreamId};
 use crate::event::{
     Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd,
 };
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Pool};
 use crate::ledger::{Claim, Observed, retry_draw};
-use crate::pools::{PoolState, Pools, Wiring};
-use crate::rounds::{Federation, NO_FEDERATION};
+use crate::pools::{Context, PoolState, Wiring};
+use crate::rounds::{Issuer, NO_FEDERATION};
+pub use crate::state::{Digest, State};
 
 /// The version of the core whose folds give the digests.
 pub const CORE_VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The part of the engine that is kept: everything else is derived from it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// Journal index of the last group applied.
-    pub index: u64,
-    /// Stamp of the last group applied.
-    pub at: Timestamp,
-    /// The current term; 0 before the first `started`.
-    pub term: u64,
-    /// Seed of the named random streams.
-    pub seed: u64,
-    /// True between a step of the wall clock and its return.
-    pub clock_stepped: bool,
-    /// The fleet file in force.
-    pub fleet: Option<SourceFile>,
-    /// The policy files in force.
-    pub policies: Vec<SourceFile>,
-    /// What is known.
-    pub board: Board,
-    /// Every pool of the fleet.
-    pub pools: Pools,
-    /// Every federation that ever issued an event.
-    pub federations: BTreeMap<Arc<str>, Federation>,
-    /// Clusters that can't be reached, and why.
-    pub unreachable: BTreeMap<Arc<str>, String>,
-    /// Sinks that are connected.
-    pub sinks_up: BTreeSet<Arc<str>>,
-}
-
-/// The state's fingerprint: SHA-256 over its canonical encoding.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Digest(pub [u8; 32]);
-
-impl std::fmt::Display for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl std::fmt::Debug for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
-    }
-}
 
 /// Everything the daemon decides.
 #[derive(Debug)]
@@ -501,7 +455,7 @@ impl Engine {
         let Some(state) = self.state.pools.at_mut(id) else {
             return;
         };
-        let context = crate::pools::Context {
+        let context = Context {
             index: self.state.index,
             term: self.state.term,
             now: self.state.at,
@@ -521,11 +475,7 @@ impl Engine {
             self.timers.insert((at, id));
         }
         if settled.site_touched {
-            let federation = pool
-                .federation
-                .clone()
-                .unwrap_or_else(|| NO_FEDERATION.into());
-            let site = pool.site.clone();
+            let (federation, site) = (federation_of(pool), pool.site.clone());
             self.settle_site(&federation, &site, settled.cause, out);
         }
         self.scales.extend(settled.scale);
@@ -543,13 +493,11 @@ impl Engine {
                     .keys()
                     .map(move |site| (federation.clone(), site.clone()))
             });
-        let now = self.fleet.pools().iter().map(|pool| {
-            let federation = pool
-                .federation
-                .clone()
-                .unwrap_or_else(|| NO_FEDERATION.into());
-            (federation, pool.site.clone())
-        });
+        let now = self
+            .fleet
+            .pools()
+            .iter()
+            .map(|pool| (federation_of(pool), pool.site.clone()));
         let all: BTreeSet<(Arc<str>, Arc<str>)> = known.chain(now).collect();
         for (federation, site) in all {
             self.settle_site(&federation, &site, None, out);
@@ -580,7 +528,7 @@ impl Engine {
             return;
         }
         let cause = cause.unwrap_or_else(|| self.cause("daemon", "the pool was seen so"));
-        let issuer = crate::rounds::Issuer {
+        let issuer = Issuer {
             term: self.state.term,
             at: self.state.at,
             cause: &cause,
@@ -638,6 +586,13 @@ impl Engine {
             debug_assert!(broken.is_empty(), "invariants broken: {broken:?}");
         }
     }
+}
+
+/// The federation whose members hear of a pool.
+fn federation_of(pool: &Pool) -> Arc<str> {
+    pool.federation
+        .clone()
+        .unwrap_or_else(|| NO_FEDERATION.into())
 }
 
 fn report_foreign(pool: &Arc<str>, observed: Observed, index: u64, out: &mut Effects) {

@@ -30,5 +30,6 @@ pub mod protocol;
 pub mod rng;
 pub mod rounds;
 pub mod signal;
+pub mod state;
 
 pub use sunward_policies::{time, units};
