@@ -117,14 +117,14 @@ impl Writer {
     pub fn commit(
         &mut self,
         at: Timestamp,
-        group: &Group,
+        group: &mut Group,
         dedupe: &[DedupeEntry<'_>],
         effects: &mut Effects,
     ) -> Result<u64, journal::Error> {
         let record = group.record(at);
         let entry = Append {
             at_ms: at.as_millis(),
-            record: &record,
+            record,
             dedupe,
             decisions: &self.decisions,
         };
