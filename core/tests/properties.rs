@@ -296,7 +296,7 @@ proptest! {
             let mut group = sunward_core::protocol::group::Group::default();
             group.add(sunward_core::protocol::group::Request::new(events.clone()).unwrap());
             let (stamp, events) =
-                sunward_core::protocol::group::decode_record(&group.record(*at)).unwrap();
+                sunward_core::protocol::group::decode_record(group.record(*at)).unwrap();
             engine.step(stamp, &events, &mut effects);
         }
         prop_assert_eq!(engine.digest(), world.engine.digest());

@@ -157,7 +157,7 @@ impl Writer {
     pub fn commit(
         &mut self,
         at: Timestamp,
-        group: &Group,
+        group: &mut Group,
         dedupe: &[DedupeEntry<'_>],
         effects: &mut Effects,
     ) -> Result<u64, journal::Error> {
@@ -165,7 +165,7 @@ impl Writer {
         let storing = self.storable();
         let entry = Append {
             at_ms: at.as_millis(),
-            record: &record,
+            record,
             dedupe,
             decisions: &self.decisions.make_contiguous()[..storing],
         };
