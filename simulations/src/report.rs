@@ -178,8 +178,8 @@ fn report(scenario: &Scenario, place: &str, first: u64, outcomes: &[Finished]) -
         match outcome {
             Err(words) => violations.push(found(String::new(), "2 step is total", words)),
             Ok(outcome) => {
-                let seen = outcome.violations.iter();
-                violations.extend(seen.map(|v| found(v.at.to_string(), v.rule, &v.detail)));
+                let broken = outcome.violations.iter();
+                violations.extend(broken.map(|v| found(v.at.to_string(), v.rule, &v.detail)));
                 faults.add(&outcome.faults);
                 for (site, figures) in &outcome.sites {
                     sums.entry(site.to_string()).or_default().push(*figures);

@@ -13,6 +13,10 @@ use sunward_simulations::world::{Core, Options, run};
 
 use common::scenario;
 
+fn line(arguments: std::fmt::Arguments<'_>) -> String {
+    arguments.to_string()
+}
+
 /// What a run says about itself, with its transcript.
 fn played(name: &str) -> String {
     let scenario = scenario(name);
@@ -25,7 +29,7 @@ fn played(name: &str) -> String {
     let mut text = format!("# {name}: {}\n", scenario.description);
     text.push_str(&outcome.transcript);
     for (site, figures) in &outcome.sites {
-        text.push_str(&format!(
+        text += &line(format_args!(
             "site {site}: {:.3} h, {:.3} kWh, {:?} kg, {} starts\n",
             figures.hours(),
             figures.energy_kwh(),
@@ -33,11 +37,11 @@ fn played(name: &str) -> String {
             figures.starts
         ));
     }
-    text.push_str(&format!("work {:.3} site-hours", outcome.work_hours));
+    text += &line(format_args!("work {:.3} site-hours", outcome.work_hours));
     if let Some(done) = outcome.work_done_after {
-        text.push_str(&format!(", done after {done}"));
+        text += &line(format_args!(", done after {done}"));
     }
-    text.push_str(&format!(
+    text += &line(format_args!(
         "\nindex {} digest {}\n",
         outcome.index, outcome.digest
     ));
@@ -112,7 +116,6 @@ fn another_process_says_the_same() {
     const CHILD: &str = "SUNWARD_TEST_CHILD";
     let said = played("alone");
     if std::env::var_os(CHILD).is_some() {
-        common::say(&format!("digest of all: {}", said.len()));
         common::say(&said);
         return;
     }

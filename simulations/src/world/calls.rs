@@ -124,12 +124,12 @@ impl World<'_> {
         }
         let cluster = self.clusters.homes[pool].cluster;
         if self.clusters.is_away(cluster, self.now) {
-            return if self.clusters.servers[cluster].hangs {
-                self.answer(life, pool, order, unknown(), DEADLINE)
+            let (outcome, wait) = if self.clusters.servers[cluster].hangs {
+                (unknown(), DEADLINE)
             } else {
-                let wait = self.trip();
-                self.answer(life, pool, order, failed("connection refused", None), wait)
+                (failed("connection refused", None), self.trip())
             };
+            return self.answer(life, pool, order, outcome, wait);
         }
         let (version, refused) = self.prepare(replica, pool, &order);
         if let Some(outcome) = refused {
@@ -207,11 +207,11 @@ impl World<'_> {
             .clusters
             .is_away(self.clusters.homes[pool].cluster, self.now)
         {
-            return if late {
-                // Its sender was told long ago that nobody knows.
-            } else {
+            // The sender of a late one was told long ago that nobody knows.
+            if !late {
                 self.answer(life, pool, order, unknown(), DEADLINE);
-            };
+            }
+            return;
         }
         if fault == Some(Fault::Conflict) {
             // Cluster API writes a status.

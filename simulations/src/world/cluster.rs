@@ -155,10 +155,10 @@ impl Clusters {
     /// Mean delays of each pool: simulated workers have theirs in the fleet, others are drawn.
     pub(super) fn adopt_delays(&mut self, draws: &mut Draws) {
         for home in &mut self.homes {
-            let drawn = draws.span(Span::from_secs(40), Span::from_secs(90));
+            let a_while = draws.span(Span::from_secs(40), Span::from_secs(90));
             (home.start, home.stop) = match home.pool.target {
                 Target::Memory { start, stop } => (start, stop),
-                Target::K0smotron { .. } => (home.pool.ready_after, drawn),
+                Target::K0smotron { .. } => (home.pool.ready_after, a_while),
             };
         }
     }

@@ -1,4 +1,4 @@
-//! One daemon: its engine loop, its life and death, and who leads.
+//! One daemon: its engine loop.
 //!
 //! The loop is the engine loop's: gather whole requests into a group, take the phases of the
 //! group one after another, and hand the actions to the pools' slots. The driver decides nothing;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sunward_core::action::{Action, Effects};
 use sunward_core::engine::{CORE_VERSION, Engine, State};
-use sunward_core::event::{Event, Outcome, PackedFile, Started};
+use sunward_core::event::{Event, Outcome, Started};
 use sunward_core::protocol::commit::{Commit, Phase};
 use sunward_core::protocol::group::{Group, Request, decode_record};
 use sunward_core::protocol::leader::{LeaderGate, TermSeen};
@@ -18,15 +18,12 @@ use sunward_core::time::{Span, Timestamp};
 
 use super::calls::Order;
 use super::cluster::Cached;
-use super::disturb::Ending;
 use super::log::Record;
 use super::publisher::Driver;
 use super::signals::Reading;
 use super::{Core, Happening, World};
 use crate::draw::Draws;
 
-/// How long a lease holds without being renewed.
-const LEASE: Span = Span::from_secs(15);
 /// Groups between two snapshots.
 const SNAPSHOT_GROUPS: u64 = 400;
 
@@ -69,7 +66,7 @@ pub(super) struct Replica {
     pub(super) inbox: VecDeque<Entry>,
     committing: bool,
     kick_at: Option<Timestamp>,
-    tailing: bool,
+    pub(super) tailing: bool,
     /// Its wall clock against the world's.
     skew: Span,
     pub(super) slots: Vec<Slot<Order>>,
@@ -104,7 +101,7 @@ impl Replica {
     }
 
     /// Everything that lives in the process alone.
-    fn forget(&mut self) -> Vec<Ticket> {
+    pub(super) fn forget(&mut self) -> Vec<Ticket> {
         self.gate = None;
         self.committing = false;
         self.kick_at = None;
@@ -166,7 +163,7 @@ impl World<'_> {
         }
     }
 
-    fn begin_term(&mut self, replica: usize, term: u64) {
+    pub(super) fn begin_term(&mut self, replica: usize, term: u64) {
         let seed = self.options.seed;
         let known = &mut self.replicas[replica];
         if let Some(gate) = &mut known.gate {
@@ -207,7 +204,7 @@ impl World<'_> {
         }
         let due = known.engine.next_wakeup();
         let mine = self.now + known.skew;
-        let waiting = !known.inbox.is_empty() || !self.batch.is_empty();
+        let waiting = !known.inbox.is_empty() || !self.batch.events().is_empty();
         if !waiting && due.is_none_or(|due| due > mine) {
             if let Some(due) = due {
                 let at = due - known.skew;
@@ -230,18 +227,25 @@ impl World<'_> {
     /// A group of a world in which nothing can go wrong and nobody reads the log again: the same
     /// phases, without an encoding and without a wait.
     fn quiet_turn(&mut self, replica: usize) {
-        let mut events = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
         let mut tickets = Vec::new();
-        let readings = events.len();
+        // Internal messages come before readings.
+        let mut inside = Vec::new();
         while let Some(mut entry) = self.replicas[replica].inbox.pop_front() {
-            events.append(&mut entry.events);
+            inside.append(&mut entry.events);
             tickets.push(entry.ticket);
         }
-        // Internal messages come before readings.
-        events.rotate_left(readings);
-        if events.is_empty() {
-            events.push(Event::Tick);
+        if inside.is_empty() && batch.events().is_empty() {
+            inside.push(Event::Tick);
         }
+        if !inside.is_empty() {
+            inside.extend_from_slice(batch.events());
+        }
+        let events = if inside.is_empty() {
+            batch.events()
+        } else {
+            &inside
+        };
         let at = self.now.max(self.replicas[replica].engine.state().at);
         let mut commit = (self.options.core.commit)();
         while let Some(phase) = commit.next_phase() {
@@ -249,20 +253,16 @@ impl World<'_> {
                 Phase::Append => self.log.count(),
                 Phase::Step => {
                     let mut effects = std::mem::take(&mut self.effects);
-                    self.replicas[replica]
-                        .engine
-                        .step(at, &events, &mut effects);
-                    self.first_look(replica, at, &events, &effects);
+                    self.replicas[replica].engine.step(at, events, &mut effects);
+                    self.first_look(replica, at, events, &effects);
                     self.effects = effects;
                 }
                 Phase::Answer => self.answer_tickets(replica, &mut tickets),
                 Phase::Dispatch => self.dispatch(replica),
             }
         }
-        events.clear();
-        if self.batch.is_empty() {
-            self.batch = events;
-        }
+        batch.clear();
+        self.batch = batch;
         self.replicas[replica].committing = false;
         self.kick(replica);
     }
@@ -498,126 +498,5 @@ impl World<'_> {
                 checks.followed(self.now, &self.replicas[replica].engine);
             }
         }
-    }
-
-    /// Takes the lease and leads: a term above everything that can be read, then `started`.
-    pub(super) fn take_lease(&mut self, replica: usize) {
-        self.holder = Some(replica);
-        self.catch_up(replica);
-        let mut term = self.replicas[replica].engine.state().term;
-        term = term.max(self.clusters.highest_term(self.now));
-        if !self.streams.is_away(self.now) {
-            let ends = self.streams.ends();
-            term = ends.iter().map(|end| end.term).fold(term, u64::max);
-        }
-        let tickets = self.replicas[replica].forget();
-        self.send_again(tickets);
-        let known = &mut self.replicas[replica];
-        known.gate = Some((self.options.core.gate)(term + 1));
-        known.sink.positions = self.log.cursors.clone();
-        self.begin_term(replica, term + 1);
-        if self.replicas[replica].engine.fleet().pools().is_empty() {
-            let fleet = PackedFile::pack(&self.scenario.fleet_file);
-            let files = self.scenario.policy_files.iter().map(PackedFile::pack);
-            let files = files.collect();
-            let both = vec![
-                Event::FleetReplaced { file: fleet },
-                Event::PoliciesReplaced { files },
-            ];
-            self.tell(replica, both, Ticket::Nobody);
-        }
-        self.list_everything(replica);
-        self.publish_soon(replica);
-    }
-
-    /// The gate has closed: nothing more is written. A standby goes on reading; a daemon alone
-    /// stays up until somebody restarts it.
-    fn resigned(&mut self, replica: usize) {
-        self.write_down(&format!("replica {replica} resigns"));
-        let tickets = self.replicas[replica].forget();
-        self.send_again(tickets);
-        self.catch_up(replica);
-        if self.replicas.len() == 1 {
-            return self.after(
-                Span::from_secs(30),
-                Happening::Ends(Ending::Restart(replica)),
-            );
-        }
-        if self.holder == Some(replica) {
-            self.holder = None;
-            self.after(Span::from_secs(1), Happening::Lease);
-        }
-    }
-
-    /// Kills a process. Its lease runs out by itself.
-    pub(super) fn kill(&mut self, replica: usize) {
-        let tickets = self.replicas[replica].forget();
-        self.send_again(tickets);
-        let known = &mut self.replicas[replica];
-        known.alive = false;
-        known.life += 1;
-        known.tailing = false;
-        known.frozen_until = Timestamp::MIN;
-        let down = self
-            .dice
-            .faults
-            .span(Span::from_secs(3), Span::from_secs(60));
-        self.after(down, Happening::Ends(Ending::Restart(replica)));
-        if self.holder == Some(replica) && self.replicas.len() > 1 {
-            self.after(LEASE, Happening::Lease);
-        }
-    }
-
-    /// A process comes back: snapshot, then the log.
-    pub(super) fn restart(&mut self, replica: usize) {
-        let state = self.log.snapshot.as_ref();
-        let state = state.and_then(|(_, bytes)| Engine::decode_snapshot(bytes).ok());
-        self.replicas[replica].engine = (self.options.core.engine)(state.unwrap_or_default());
-        self.replicas[replica].alive = true;
-        self.catch_up(replica);
-        self.write_down(&format!("replica {replica} is back"));
-        if self.replicas.len() == 1 {
-            self.take_lease(replica);
-        } else if self.holder.is_none() {
-            self.after(Span::from_secs(1), Happening::Lease);
-        }
-    }
-
-    /// Stands still for a while. Its lease may run out meanwhile.
-    pub(super) fn freeze(&mut self, replica: usize, length: Span) {
-        self.replicas[replica].frozen_until = self.now + length;
-        if length > LEASE && self.replicas.len() > 1 && self.holder == Some(replica) {
-            self.after(LEASE, Happening::Lease);
-        }
-    }
-
-    pub(super) fn lease_due(&mut self) {
-        let able = |r: &usize| {
-            let replica = &self.replicas[*r];
-            replica.alive && replica.frozen_until <= self.now
-        };
-        if self
-            .holder
-            .filter(able)
-            .is_some_and(|r| self.replicas[r].is_leading())
-        {
-            return;
-        }
-        let able: Vec<usize> = (0..self.replicas.len()).filter(able).collect();
-        match able.get(self.dice.lease.below(able.len())) {
-            Some(next) => self.take_lease(*next),
-            None => {
-                self.holder = None;
-                self.after(Span::from_secs(5), Happening::Lease);
-            }
-        }
-    }
-
-    /// Who acts at this moment, if anyone can.
-    pub(super) fn acting(&self) -> Option<usize> {
-        self.holder.filter(|r| {
-            let replica = &self.replicas[*r];
-            replica.is_leading() && replica.frozen_until <= self.now
-        })
     }
 }

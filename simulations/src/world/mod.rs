@@ -6,7 +6,9 @@
 //! ([`signals`]). Participants of the training job come with a later issue; they will be events
 //! of this heap like everyone else.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use sunward_core::action::Effects;
@@ -26,6 +28,7 @@ mod calls;
 mod cluster;
 mod daemon;
 mod disturb;
+mod lives;
 mod log;
 mod publisher;
 mod settle;
@@ -38,7 +41,7 @@ use self::cluster::{Clusters, Seen};
 use self::daemon::{Forming, Replica};
 use self::disturb::Ending;
 use self::log::Log;
-use self::signals::{Reading, Source};
+use self::signals::{Batch, Reading, Source};
 use self::streams::Streams;
 
 /// Steps of the world after which a run is given up: a fault of ours, or a far too long one.
@@ -164,6 +167,34 @@ impl Happening {
     }
 }
 
+/// A happening and when it is due; of two at one instant the older comes first.
+struct Due {
+    at: Timestamp,
+    order: u64,
+    happening: Happening,
+}
+
+impl Ord for Due {
+    /// Reversed: the greatest is the one that is due first.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Due {}
+
 /// Draws by purpose.
 struct Dice {
     network: Draws,
@@ -180,7 +211,7 @@ struct World<'a> {
     options: &'a Options,
     now: Timestamp,
     order: u64,
-    heap: BTreeMap<(Timestamp, u64), Happening>,
+    heap: BinaryHeap<Due>,
     dice: Dice,
     log: Log,
     replicas: Vec<Replica>,
@@ -189,8 +220,7 @@ struct World<'a> {
     clusters: Clusters,
     streams: Streams,
     sources: Vec<Source>,
-    /// Readings of a quiet world, on their way into the next group.
-    batch: Vec<sunward_core::event::Event>,
+    batch: Batch,
     /// The id of a reading that nobody tells from another.
     blank: Arc<str>,
     /// Faults of calls, hosts and readings that wait for one to strike.
@@ -222,7 +252,7 @@ impl Prepared<'_> {
         let mut world = self.0;
         world.begin();
         let mut happenings = 0_u64;
-        while let Some(((at, _), happening)) = world.heap.pop_first() {
+        while let Some(Due { at, happening, .. }) = world.heap.pop() {
             if at >= world.scenario.end {
                 break;
             }
@@ -258,7 +288,7 @@ impl<'a> World<'a> {
             options,
             now: scenario.start,
             order: 0,
-            heap: BTreeMap::new(),
+            heap: BinaryHeap::new(),
             dice: Dice {
                 network: draws("network"),
                 disk: draws("disk"),
@@ -273,7 +303,7 @@ impl<'a> World<'a> {
             clusters,
             streams: Streams::new(),
             sources: signals::sources(scenario, seed),
-            batch: Vec::new(),
+            batch: Batch::default(),
             blank: "".into(),
             armed_calls: VecDeque::new(),
             armed_hosts: VecDeque::new(),
@@ -306,7 +336,11 @@ impl<'a> World<'a> {
     /// Time is not due before `at`; equal instants keep the order in which they were pushed.
     fn push(&mut self, at: Timestamp, happening: Happening) {
         self.order += 1;
-        self.heap.insert((at.max(self.now), self.order), happening);
+        self.heap.push(Due {
+            at: at.max(self.now),
+            order: self.order,
+            happening,
+        });
     }
 
     fn after(&mut self, wait: Span, happening: Happening) {
@@ -362,7 +396,8 @@ impl<'a> World<'a> {
 
     fn write_down(&mut self, line: &str) {
         if let Some(transcript) = &mut self.transcript {
-            transcript.push_str(&format!("{} {line}\n", self.now));
+            // Writing to a String can't fail.
+            let _ = writeln!(transcript, "{} {line}", self.now);
         }
     }
 

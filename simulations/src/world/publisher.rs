@@ -20,12 +20,20 @@ const BATCH: usize = 256;
 /// An idle stream is looked at this often.
 const PROBE: Span = Span::from_secs(30);
 
+/// How far a publisher is with the sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Lost,
+    /// A greeting is on its way through the journal.
+    Greeting,
+    Connected,
+}
+
 /// Where a publisher stands.
 #[derive(Debug, Default)]
 pub(super) struct Driver {
-    connected: bool,
-    /// A greeting is on its way through the journal.
-    greeting: bool,
+    stage: Stage,
     greeted_in: u64,
     losses: u32,
     told_down: bool,
@@ -57,16 +65,16 @@ impl World<'_> {
     pub(super) fn publish_turn(&mut self, replica: usize) {
         let known = &mut self.replicas[replica];
         known.sink.turn_planned = false;
-        if !known.is_leading() || known.sink.greeting {
+        if !known.is_leading() || known.sink.stage == Stage::Greeting {
             return;
         }
         if self.streams.is_away(self.now) {
             return self.lost_sink(replica);
         }
         if known.engine.state().term != known.sink.greeted_in {
-            known.sink.connected = false;
+            known.sink.stage = Stage::Lost;
         }
-        if !known.sink.connected {
+        if known.sink.stage != Stage::Connected {
             return self.greet(replica);
         }
         if self.log.keep && !self.probe(replica) {
@@ -94,7 +102,7 @@ impl World<'_> {
             }
         }
         let driver = &mut self.replicas[replica].sink;
-        driver.greeting = true;
+        driver.stage = Stage::Greeting;
         let taken = driver.positions.iter();
         let taken = taken.map(|(federation, cursor)| StreamEnd {
             federation: federation.clone(),
@@ -114,8 +122,7 @@ impl World<'_> {
     pub(super) fn greeted(&mut self, replica: usize) {
         let known = &mut self.replicas[replica];
         let driver = &mut known.sink;
-        driver.greeting = false;
-        driver.connected = true;
+        driver.stage = Stage::Connected;
         driver.losses = 0;
         driver.told_down = false;
         driver.greeted_in = known.engine.state().term;
@@ -133,7 +140,7 @@ impl World<'_> {
         for federation in federations {
             let known = &self.replicas[replica];
             let Some(after) = known.sink.positions.get(&federation).copied() else {
-                self.replicas[replica].sink.connected = false;
+                self.replicas[replica].sink.stage = Stage::Lost;
                 return self.publish_soon(replica);
             };
             let known = &known.engine.state().federations[&federation];
@@ -187,7 +194,7 @@ impl World<'_> {
 
     fn lost_sink(&mut self, replica: usize) {
         let driver = &mut self.replicas[replica].sink;
-        driver.connected = false;
+        driver.stage = Stage::Lost;
         driver.losses = driver.losses.saturating_add(1);
         let wait = Span::from_millis((100_i64 << driver.losses.min(6)).min(5_000));
         let tell = !std::mem::replace(&mut driver.told_down, true);

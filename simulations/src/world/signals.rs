@@ -43,6 +43,58 @@ pub(super) struct Reading {
     pub(super) level: Level,
 }
 
+fn quality(value: Option<f64>, issued_at: Option<Timestamp>) -> Quality {
+    match (value, issued_at) {
+        (None, _) => Quality::Missing,
+        (Some(_), Some(_)) => Quality::Forecast,
+        (Some(_), None) => Quality::Measured,
+    }
+}
+
+/// Readings of a quiet world, on their way into the next group. The events of the last group are
+/// written over in place, since most sources send most of the time.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    events: Vec<Event>,
+    sources: Vec<usize>,
+    len: usize,
+}
+
+impl Batch {
+    /// The next event's level, where the last group had that source at this place; it then counts
+    /// as put.
+    fn slot(&mut self, source: usize) -> Option<&mut Level> {
+        if self.sources.get(self.len) != Some(&source) {
+            return None;
+        }
+        match self.events.get_mut(self.len) {
+            Some(Event::SignalAccepted(level)) => {
+                self.len += 1;
+                Some(level)
+            }
+            _ => None,
+        }
+    }
+
+    fn put(&mut self, source: usize, event: Event) {
+        self.events.truncate(self.len);
+        self.sources.truncate(self.len);
+        self.events.push(event);
+        self.sources.push(source);
+        self.len += 1;
+    }
+
+    /// What waits.
+    pub(super) fn events(&self) -> &[Event] {
+        &self.events[..self.len]
+    }
+
+    /// It was taken.
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+}
+
 /// The sources of a scenario.
 pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
     let sites: Vec<_> = scenario.fleet.sites().collect();
@@ -104,12 +156,20 @@ impl World<'_> {
         if out {
             return;
         }
-        let level = self.level(index, number, &sample, zero);
         if self.log.keep {
+            let level = self.level(index, number, &sample, zero);
             return self.send_reading(Reading { level });
         }
         // Nobody can be away and nobody asks again: it is in the next group.
-        self.batch.push(Event::SignalAccepted(level));
+        let measured = sample.issued_at.is_none();
+        if let Some(level) = measured.then(|| self.batch.slot(index)).flatten() {
+            (level.valid_from, level.valid_to, level.value) =
+                (sample.from, sample.to, sample.value);
+            (level.quality, level.issued_at) = (quality(sample.value, None), None);
+        } else {
+            let level = self.level(index, number, &sample, zero);
+            self.batch.put(index, Event::SignalAccepted(level));
+        }
         self.kick_soon(0);
     }
 
@@ -141,11 +201,7 @@ impl World<'_> {
             valid_from: sample.from,
             valid_to: sample.to,
             value,
-            quality: match (value, sample.issued_at) {
-                (None, _) => Quality::Missing,
-                (Some(_), Some(_)) => Quality::Forecast,
-                (Some(_), None) => Quality::Measured,
-            },
+            quality: quality(value, sample.issued_at),
             issued_at: sample.issued_at,
             sequence: None,
         }
