@@ -18,6 +18,7 @@ pub mod engine_loop;
 pub mod files;
 pub mod gauges;
 pub mod journal;
+mod keyed_hash;
 pub mod metric_definitions;
 pub mod publish;
 pub mod push;

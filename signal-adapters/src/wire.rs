@@ -19,6 +19,7 @@ use sunward_core::time::{Span, Timestamp};
 mod admit;
 mod decode;
 mod members;
+mod plain;
 #[cfg(test)]
 mod tests;
 

@@ -1,7 +1,6 @@
 //! The readings of the group being built: which are new, and who waits for an answer.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::BuildHasher as _;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use sunward_core::action::{Action, Effects, Reply};
@@ -11,6 +10,7 @@ use sunward_signal_adapters::intake::{DedupeKey, ItemResult, Submission};
 use tokio::sync::oneshot;
 
 use crate::journal::{self, DedupeEntry};
+use crate::keyed_hash::{ByHash, KeyedHash};
 use crate::writer::Writer;
 
 /// A submission whose readings are in the group being built.
@@ -28,8 +28,9 @@ struct Pending {
 #[derive(Default)]
 pub(super) struct Submissions {
     keys: Vec<DedupeKey>,
+    hash: KeyedHash,
     /// Position in `keys` by the hash of (source, id).
-    named: HashMap<u64, usize>,
+    named: ByHash<usize>,
     pending: Vec<Pending>,
 }
 
@@ -85,7 +86,7 @@ impl Submissions {
         let mut results = Vec::with_capacity(keys.len());
         let mut kept = Vec::with_capacity(keys.len());
         for (position, (key, seen)) in keys.into_iter().zip(seen).enumerate() {
-            let name = self.named.hasher().hash_one((&key.source, &key.id));
+            let name = self.hash.of(&key.source, &key.id);
             let here = self.named.get(&name).map(|position| &self.keys[*position]);
             let here = here.filter(|here| here.source == key.source && here.id == key.id);
             let known = seen.or(here.map(|here| here.hash));

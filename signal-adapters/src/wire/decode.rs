@@ -8,6 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use sunward_core::signal::{Quality, Scope, StreamKey};
 use sunward_core::units::{Basis, Kind};
 
+use super::plain;
 use super::members::{Draft, Zone, missing};
 use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown};
 
@@ -16,29 +17,29 @@ use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown};
 /// Answers one result per item. Numbers out of range, wrong types and the like are rejections of
 /// their item; only what is not JSON, too deep or too many refuses the whole.
 pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejection>>, Malformed> {
-    let in_array = begins_with_bracket(body);
-    // Text is checked once as a whole; what is no UTF-8 is no JSON, and the parser says where.
-    let parsed = match std::str::from_utf8(body) {
-        Ok(text) => parse(
-            &mut serde_json::Deserializer::from_str(text),
-            in_array,
-            items_max,
-        ),
-        Err(_) => parse(
-            &mut serde_json::Deserializer::from_slice(body),
-            in_array,
-            items_max,
-        ),
-    };
-    // Counting depth costs as much as parsing, so it is done only where something can be deep.
-    let deep = match &parsed {
-        Ok((drafts, items)) => *items > items_max || drafts.iter().any(Draft::may_be_deep),
-        Err(_) => true,
-    };
-    if deep {
-        check_depth(body)?;
+    if let Ok(text) = std::str::from_utf8(body)
+        && let Some(readings) = plain::readings(text, begins_with_bracket(body), items_max)
+    {
+        return Ok(readings.into_iter().map(Ok).collect());
     }
-    let (drafts, items) = parsed.map_err(|error| syntax(body, &error))?;
+    decode_item_by_item(body, items_max)
+}
+
+/// The same, with an account of what is wrong.
+pub(super) fn decode_item_by_item(
+    body: &[u8],
+    items_max: usize,
+) -> Result<Vec<Result<Reading, Rejection>>, Malformed> {
+    let in_array = begins_with_bracket(body);
+    check_depth(body)?;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let (drafts, items) = if in_array {
+        Items { items_max }.deserialize(&mut json)
+    } else {
+        Draft::deserialize(&mut json).map(|draft| (vec![draft], 1))
+    }
+    .map_err(|error| syntax(body, &error))?;
+    json.end().map_err(|error| syntax(body, &error))?;
     if items > items_max {
         return Err(Malformed::TooManyItems {
             items,
@@ -55,22 +56,6 @@ pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejec
         }
     };
     Ok(drafts.into_iter().enumerate().map(read).collect())
-}
-
-/// One object, or an array of which the first `items_max` items are kept and all are counted; and
-/// then nothing more.
-fn parse<'de, R: serde_json::de::Read<'de>>(
-    json: &mut serde_json::Deserializer<R>,
-    in_array: bool,
-    items_max: usize,
-) -> Result<(Vec<Draft<'de>>, usize), serde_json::Error> {
-    let parsed = if in_array {
-        Items { items_max }.deserialize(&mut *json)?
-    } else {
-        (vec![Draft::deserialize(&mut *json)?], 1)
-    };
-    json.end()?;
-    Ok(parsed)
 }
 
 fn check_depth(body: &[u8]) -> Result<(), Malformed> {
@@ -211,15 +196,15 @@ impl<'de> Visitor<'de> for Items {
 /// Texts of the reading before, which the next one mostly repeats: shared, they are allocated once
 /// per request and not once per reading.
 #[derive(Default)]
-struct Shared {
-    source: Option<Arc<str>>,
-    scheme: Option<Arc<str>>,
+pub(super) struct Shared {
+    pub(super) source: Option<Arc<str>>,
+    pub(super) scheme: Option<Arc<str>>,
     /// A site or the code of a zone.
-    place: Option<Arc<str>>,
-    unit: Option<Arc<str>>,
+    pub(super) place: Option<Arc<str>>,
+    pub(super) unit: Option<Arc<str>>,
 }
 
-fn share(before: &mut Option<Arc<str>>, text: &str) -> Arc<str> {
+pub(super) fn share(before: &mut Option<Arc<str>>, text: &str) -> Arc<str> {
     match before {
         Some(before) if **before == *text => Arc::clone(before),
         _ => Arc::clone(before.insert(text.into())),

@@ -8,7 +8,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use sunward_core::time::{TimeError, Timestamp};
 
-use super::{Code, DEPTH_MAX, Rejection, Shown, TEXT_BYTES_MAX};
+use super::{Code, Rejection, Shown, TEXT_BYTES_MAX};
 
 /// The fields of a reading, in the order in which they are looked at.
 const FIELDS: [&str; 13] = [
@@ -196,17 +196,6 @@ where
         }
     }
 
-    /// Whether a part of it may be nested deeper than [`DEPTH_MAX`]: only what was skipped, or a field
-    /// that is long and no text or number.
-    pub(super) fn may_be_deep(&self) -> bool {
-        self.fault.is_some()
-            || self
-                .raw
-                .iter()
-                .flatten()
-                .any(|raw| raw.get().len() >= DEPTH_MAX && raw.get().starts_with(['[', '{']))
-    }
-
     /// The raw text of a field; `null` is the same as absent.
     #[inline]
     pub(super) fn raw(&self, name: &'static str) -> Option<&'de str> {
@@ -259,7 +248,7 @@ where
                 ),
             ));
         }
-        if text.is_empty() || has_control(&text) {
+        if !is_plain_name(&text) {
             return Err(Rejection::field(
                 at,
                 name,
@@ -328,15 +317,16 @@ where
     }
 }
 
-/// Whether a text has control characters. Nearly all texts are ASCII, where that is told without a
-/// branch per byte.
+/// Whether a text has control characters. Nearly all texts are printable ASCII, where that is told
+/// without decoding.
 fn has_control(text: &str) -> bool {
-    if text.is_ascii() {
-        let control = |found, byte: u8| found | byte.is_ascii_control();
-        text.bytes().fold(false, control)
-    } else {
-        text.chars().any(char::is_control)
-    }
+    let printable = |byte: u8| (b' '..=b'~').contains(&byte);
+    !text.bytes().all(printable) && text.chars().any(char::is_control)
+}
+
+/// Whether a text may be a field's: not empty, bounded, without control characters.
+pub(super) fn is_plain_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= TEXT_BYTES_MAX && !has_control(text)
 }
 
 pub(super) fn missing(at: &str, name: &str) -> Rejection {

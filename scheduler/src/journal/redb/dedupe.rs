@@ -9,9 +9,7 @@
 //! Memory, measured with `memory_of_a_million_ids`: about 60 bytes per id where appends are large,
 //! 110 where each has one id. An entry is deleted once none of its ids counts any more.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use ::redb::{ReadTransaction, ReadableTable as _, WriteTransaction};
@@ -21,6 +19,7 @@ use crate::journal::{
     BodyHash, DEDUPE_AGED_OUT_PER_APPEND_MAX, DEDUPE_IDS_MAX, DEDUPE_SOURCES_MAX, DedupeEntry,
     DedupeKey, aged_out,
 };
+use crate::keyed_hash::{ByHash, KeyedHash};
 
 /// Room for the ids of one append in the order of all ids: 2^20 per index.
 const ORDER_BITS: u32 = 20;
@@ -50,26 +49,6 @@ impl Place {
 /// The keyed hash of a source and an id.
 type Key = u64;
 
-/// A [`Key`] is a hash already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Unhashed(u64);
-
-impl Hasher for Unhashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes
-            .iter()
-            .fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-}
-
 /// An append whose entry is stored.
 #[derive(Debug)]
 struct Stored {
@@ -81,7 +60,7 @@ struct Stored {
 /// What counts, whatever its source.
 #[derive(Debug, Default)]
 struct Known {
-    places: HashMap<Key, Place, BuildHasherDefault<Unhashed>>,
+    places: ByHash<Place>,
     stored: BTreeMap<u64, Stored>,
     /// Entries without an id that counts, to be deleted with the next appends.
     spent: BTreeSet<u64>,
@@ -167,7 +146,7 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Ids {
     per_source_max: u64,
-    hasher: RandomState,
+    hash: KeyedHash,
     known: Known,
     sources: HashMap<Arc<str>, Source>,
     /// The oldest place of each source.
@@ -178,7 +157,7 @@ impl Ids {
     fn new(per_source_max: u64) -> Ids {
         Ids {
             per_source_max,
-            hasher: RandomState::new(),
+            hash: KeyedHash::default(),
             known: Known::default(),
             sources: HashMap::new(),
             oldest: BTreeMap::new(),
@@ -272,7 +251,7 @@ impl Ids {
         };
         let oldest = source.oldest();
         for (nth, entry) in (0..).zip(entries) {
-            let key = self.hasher.hash_one((entry.source, entry.id));
+            let key = self.hash.of(entry.source, entry.id);
             source.add(key, Place(first.0 + nth), &mut self.known);
         }
         source.sweep(&self.known);
@@ -335,7 +314,7 @@ impl Ids {
             let place = *self
                 .known
                 .places
-                .get(&self.hasher.hash_one((key.source, key.id)))?;
+                .get(&self.hash.of(key.source, key.id))?;
             (!self.known.is_aged(place, now_ms)).then_some(place.0)
         };
         keys.iter().map(place).collect()
