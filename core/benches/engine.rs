@@ -85,7 +85,7 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
     for batch in 0..=BATCHES {
         groups.clear();
         groups.extend((0..READINGS).map(|i| {
-            at = at + every;
+            at += every;
             let value = 300.0 + (i % 7) as f64;
             let reading = level(&key(i % streams), at, at + Span::from_secs(20), Some(value));
             (at, [Event::SignalAccepted(reading)])
@@ -120,7 +120,7 @@ fn full_evaluation() {
     let mut all = Vec::new();
     let mut at = minute(30);
     for i in 0..21 {
-        at = at + Span::from_mins(5);
+        at += Span::from_mins(5);
         let group = [Event::SignalAccepted(level(
             &key,
             at,

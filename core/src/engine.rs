@@ -4,73 +4,27 @@
 //! reason. Everything here is determined by the journal: the same groups at the same stamps give
 //! the same [`Engine::digest`] on any machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sunward_policies::diagnostic::Diagnostic;
-use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
 use crate::action::{Action, Cause, Effects, Reply};
-use crate::board::{Board, Posted, StreamId};
+use crate::board::{Posted, StreamId};
 use crate::event::{
     Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd,
 };
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Pool};
 use crate::ledger::{Claim, Observed, retry_draw};
-use crate::pools::{PoolState, Pools, Wiring};
-use crate::rounds::{Federation, NO_FEDERATION};
+use crate::pools::{Context, PoolState, Wiring};
+use crate::rounds::{Issuer, NO_FEDERATION};
+pub use crate::state::{Digest, State};
 
 /// The version of the core whose folds give the digests.
 pub const CORE_VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The part of the engine that is kept: everything else is derived from it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// Journal index of the last group applied.
-    pub index: u64,
-    /// Stamp of the last group applied.
-    pub at: Timestamp,
-    /// The current term; 0 before the first `started`.
-    pub term: u64,
-    /// Seed of the named random streams.
-    pub seed: u64,
-    /// True between a step of the wall clock and its return.
-    pub clock_stepped: bool,
-    /// The fleet file in force.
-    pub fleet: Option<SourceFile>,
-    /// The policy files in force.
-    pub policies: Vec<SourceFile>,
-    /// What is known.
-    pub board: Board,
-    /// Every pool of the fleet.
-    pub pools: Pools,
-    /// Every federation that ever issued an event.
-    pub federations: BTreeMap<Arc<str>, Federation>,
-    /// Clusters that can't be reached, and why.
-    pub unreachable: BTreeMap<Arc<str>, String>,
-    /// Sinks that are connected.
-    pub sinks_up: BTreeSet<Arc<str>>,
-}
-
-/// The state's fingerprint: SHA-256 over its canonical encoding.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Digest(pub [u8; 32]);
-
-impl std::fmt::Display for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl std::fmt::Debug for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
-    }
-}
 
 /// Everything the daemon decides.
 #[derive(Debug)]
@@ -87,6 +41,10 @@ pub struct Engine {
     replaced: bool,
     /// What a snapshot held and this core can't read.
     unreadable: Vec<String>,
+    /// Scale writes of the group being applied.
+    scales: Vec<Action>,
+    #[cfg(feature = "plant")]
+    plant: Option<crate::plant::Plant>,
 }
 
 impl Default for Engine {
@@ -128,6 +86,9 @@ impl Engine {
             touched: Vec::new(),
             replaced: false,
             unreadable,
+            scales: Vec::new(),
+            #[cfg(feature = "plant")]
+            plant: None,
         };
         engine.state.board.index();
         if engine.unreadable.is_empty() {
@@ -140,6 +101,14 @@ impl Engine {
     /// since it would forget every pool.
     pub fn unreadable(&self) -> &[String] {
         &self.unreadable
+    }
+
+    /// The same with a planted bug.
+    #[cfg(feature = "plant")]
+    #[must_use]
+    pub fn planted(mut self, plant: Option<crate::plant::Plant>) -> Engine {
+        self.plant = plant;
+        self
     }
 
     /// What is kept; the snapshot.
@@ -203,6 +172,8 @@ impl Engine {
             self.settle_pool(pool, out);
         }
         self.touched = touched;
+        // After the events of every site: a leave is done before any replicas are written.
+        out.actions.append(&mut self.scales);
         self.debug_check();
     }
 
@@ -281,12 +252,18 @@ impl Engine {
         self.state.clock_stepped = false;
         for pool in self.state.pools.values_mut() {
             pool.restart(self.state.at);
+            if planted!(self.plant, UnclaimedWrite) {
+                pool.ledger.claim = Claim::Held;
+            }
+            if planted!(self.plant, ForgottenRun) {
+                pool.course = crate::planner::Course::default();
+            }
         }
         self.touch_all();
     }
 
     fn set_clock_stepped(&mut self, stepped: bool) {
-        self.state.clock_stepped = stepped;
+        self.state.clock_stepped = stepped && !planted!(self.plant, ClockGrows);
         self.touch_all();
     }
 
@@ -295,9 +272,13 @@ impl Engine {
             return;
         };
         let index = self.state.index;
+        let planted_stale = planted!(self.plant, StaleCacheScale);
         let Some(pool) = self.pool_mut(id) else {
             return;
         };
+        if planted_stale && let Some(known) = &mut pool.ledger.confirmed {
+            known.version = known.version.min(seen.version);
+        }
         let observed = pool.ledger.observe(seen);
         if observed == Observed::Outdated {
             return;
@@ -321,6 +302,10 @@ impl Engine {
             .pools()
             .get(id as usize)
             .map_or(0, |pool| pool.min_workers);
+        let (dead, counts) = (
+            planted!(self.plant, DeadLoop),
+            planted!(self.plant, RetryCounts),
+        );
         let Some(pool) = self.pool_mut(id) else {
             return;
         };
@@ -343,6 +328,12 @@ impl Engine {
                 }
             }
             _ => return,
+        }
+        if dead && matches!(settled.outcome, Outcome::Failed { .. }) {
+            pool.ledger.retry_at = Some(Timestamp::MAX);
+        }
+        if counts && matches!(settled.outcome, Outcome::Conflict | Outcome::Failed { .. }) {
+            pool.ledger.generation += 1;
         }
         self.touched.push(id);
     }
@@ -454,19 +445,25 @@ impl Engine {
 
     /// Judges, plans and settles one pool, and tells the members of its federation.
     fn settle_pool(&mut self, id: u32, out: &mut Effects) {
+        #[cfg(feature = "plant")]
+        if self.blocked(id) {
+            return;
+        }
         let Some(pool) = self.wiring.pools().get(id as usize) else {
             return;
         };
         let Some(state) = self.state.pools.at_mut(id) else {
             return;
         };
-        let context = crate::pools::Context {
+        let context = Context {
             index: self.state.index,
             term: self.state.term,
             now: self.state.at,
             clock_stepped: self.state.clock_stepped,
             board: &self.state.board,
             policies: &self.policies,
+            #[cfg(feature = "plant")]
+            plant: self.plant,
         };
         let settled = state.settle(pool, self.wiring.rules(id), &context, out);
         if let Some(at) = settled.wake_at
@@ -478,17 +475,10 @@ impl Engine {
             self.timers.insert((at, id));
         }
         if settled.site_touched {
-            let federation = pool
-                .federation
-                .clone()
-                .unwrap_or_else(|| NO_FEDERATION.into());
-            let site = pool.site.clone();
+            let (federation, site) = (federation_of(pool), pool.site.clone());
             self.settle_site(&federation, &site, settled.cause, out);
         }
-        if let Some(scale) = settled.scale {
-            // After the site's events: a leave is done before replicas are written.
-            out.actions.push(scale);
-        }
+        self.scales.extend(settled.scale);
     }
 
     /// After a new fleet: sites that changed their federation, or are gone, are told so.
@@ -503,13 +493,11 @@ impl Engine {
                     .keys()
                     .map(move |site| (federation.clone(), site.clone()))
             });
-        let now = self.fleet.pools().iter().map(|pool| {
-            let federation = pool
-                .federation
-                .clone()
-                .unwrap_or_else(|| NO_FEDERATION.into());
-            (federation, pool.site.clone())
-        });
+        let now = self
+            .fleet
+            .pools()
+            .iter()
+            .map(|pool| (federation_of(pool), pool.site.clone()));
         let all: BTreeSet<(Arc<str>, Arc<str>)> = known.chain(now).collect();
         for (federation, site) in all {
             self.settle_site(&federation, &site, None, out);
@@ -540,10 +528,12 @@ impl Engine {
             return;
         }
         let cause = cause.unwrap_or_else(|| self.cause("daemon", "the pool was seen so"));
-        let issuer = crate::rounds::Issuer {
+        let issuer = Issuer {
             term: self.state.term,
             at: self.state.at,
             cause: &cause,
+            #[cfg(feature = "plant")]
+            plant: self.plant,
         };
         self.state
             .federations
@@ -567,6 +557,27 @@ impl Engine {
         }
     }
 
+    /// The planted bug of a loop that waits for one pool's start before it looks at the next.
+    #[cfg(feature = "plant")]
+    fn blocked(&mut self, id: u32) -> bool {
+        let starting = |(other, (_, pool)): (usize, (&Arc<str>, &PoolState))| {
+            let ready = pool.ledger.confirmed.map_or(0, |known| known.ready);
+            other != id as usize && pool.ledger.desired.is_some_and(|wanted| wanted > ready)
+        };
+        let others_start = self.state.pools.iter().enumerate().any(starting);
+        if !(planted!(self.plant, BlockingStart) && others_start) {
+            return false;
+        }
+        let again = self.state.at + sunward_policies::time::Span::from_secs(10);
+        if let Some(pool) = self.pool_mut(id)
+            && pool.wake_at.is_none()
+        {
+            pool.wake_at = Some(again);
+            self.timers.insert((again, id));
+        }
+        true
+    }
+
     /// In debug builds the invariants are checked after every step.
     fn debug_check(&self) {
         #[cfg(debug_assertions)]
@@ -575,6 +586,13 @@ impl Engine {
             debug_assert!(broken.is_empty(), "invariants broken: {broken:?}");
         }
     }
+}
+
+/// The federation whose members hear of a pool.
+fn federation_of(pool: &Pool) -> Arc<str> {
+    pool.federation
+        .clone()
+        .unwrap_or_else(|| NO_FEDERATION.into())
 }
 
 fn report_foreign(pool: &Arc<str>, observed: Observed, index: u64, out: &mut Effects) {

@@ -4,6 +4,17 @@
 //! [`engine::Engine::step`] is total. Who drives it (the scheduler with tokio, the simulations
 //! with a heap) journals each group of events first, and carries out the actions afterwards.
 
+/// True where that bug was planted in `holder`; without the feature `plant` it is a plain `false`.
+macro_rules! planted {
+    ($holder:expr, $plant:ident) => {{
+        #[cfg(feature = "plant")]
+        let planted = $holder == Some(crate::plant::Plant::$plant);
+        #[cfg(not(feature = "plant"))]
+        let planted = false;
+        planted
+    }};
+}
+
 pub mod action;
 pub mod board;
 pub mod engine;
@@ -12,10 +23,13 @@ pub mod fleet;
 pub mod invariants;
 pub mod ledger;
 pub mod planner;
+#[cfg(feature = "plant")]
+pub mod plant;
 pub mod pools;
 pub mod protocol;
 pub mod rng;
 pub mod rounds;
 pub mod signal;
+pub mod state;
 
 pub use sunward_policies::{time, units};

@@ -86,7 +86,13 @@ impl Federation {
             (_, 0) => Presence::Joining,
             _ => Presence::Ready,
         };
-        if before == after {
+        if before == after && !(planted!(issue.plant, DoubleDrain) && ready > 0 && wanted == 0) {
+            return;
+        }
+        if planted!(issue.plant, LostStop) && before == Presence::Joining && wanted == 0 {
+            if let Some(state) = self.sites.get_mut(site) {
+                state.presence = after;
+            }
             return;
         }
         let mut say = |kind| self.issue(name, site, kind, after, issue, out);
@@ -113,6 +119,14 @@ impl Federation {
         issuer: &Issuer<'_>,
         out: &mut Effects,
     ) {
+        if planted!(issuer.plant, SequenceGap)
+            && self
+                .outbox
+                .back()
+                .is_some_and(|last| last.term != issuer.term)
+        {
+            self.sequence += 1;
+        }
         self.sequence += 1;
         let envelope = Envelope {
             id: format!("{}-{}", issuer.term, self.sequence).into(),
@@ -201,4 +215,20 @@ pub struct Issuer<'a> {
     pub at: Timestamp,
     /// Why.
     pub cause: &'a Cause,
+    /// A planted bug.
+    #[cfg(feature = "plant")]
+    pub plant: Option<crate::plant::Plant>,
+}
+
+impl<'a> Issuer<'a> {
+    /// Issued in `term` at `at`, because of `cause`.
+    pub fn new(term: u64, at: Timestamp, cause: &'a Cause) -> Issuer<'a> {
+        Issuer {
+            term,
+            at,
+            cause,
+            #[cfg(feature = "plant")]
+            plant: None,
+        }
+    }
 }

@@ -61,6 +61,41 @@ fn a_window_opens_and_closes() {
     assert_eq!(world.moves.len(), 2);
 }
 
+/// Two pools of one site leave in one group: the site has left before either is written.
+#[test]
+fn a_site_of_two_pools_has_left_before_any_of_them_is_written() {
+    let second = "    - {name: caiso-b, site: caiso, labels: {energy: surplus}, max_workers: 2, training_kw: 2.0, idle_kw: 0.5, gpus_per_worker: 4, gpu_vendor: nvidia, gpu_model: A100, ready_after: 250s, actuator: {memory: {start: 250s, stop: 60s}}}\n    - {name: spp-a,";
+    let fleet = FLEET.replace("    - {name: spp-a,", second).replace(
+        "pools: [caiso-a, spp-a]",
+        "pools: [caiso-a, caiso-b, spp-a]",
+    );
+    let mut world = World::new(&fleet, &[POLICY]);
+    for m in (15..60).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 60.0);
+    }
+    world.transcript.clear();
+    for m in (60..75).step_by(5) {
+        world.carbon(m, "CAISO_NORTH", 400.0);
+    }
+    let actions: Vec<_> = world
+        .transcript
+        .lines()
+        .filter(|line| line.contains("event") || line.contains("scale"))
+        .map(|line| line.trim().to_owned())
+        .collect();
+    assert_eq!(
+        actions,
+        [
+            "70.00 event job site.draining 1-2 caiso",
+            "70.00 event job site.drained 1-3 caiso",
+            "70.00 scale caiso-a 3 -> 0 generation 2",
+            "70.00 scale caiso-b 2 -> 0 generation 2",
+        ],
+        "{}",
+        world.transcript
+    );
+}
+
 #[test]
 fn missing_data_holds_and_then_releases_and_never_starts() {
     let mut world = World::new(FLEET, &[POLICY]);

@@ -193,7 +193,12 @@ fn play(story: &[Happening]) -> World {
                 pool: first,
                 wanted,
             } => {
-                world.at_home(minute(at), pool(*first), |home| home.wanted = *wanted);
+                // Known limit: someone who puts back the very number that a write of ours with a
+                // lost answer was made over can't be told from that write not having landed.
+                let unknown = world.engine.state().pools[pool(*first)].ledger.unknown;
+                if unknown.is_none_or(|sent| sent.from != *wanted) {
+                    world.at_home(minute(at), pool(*first), |home| home.wanted = *wanted);
+                }
             }
             Happening::Restart => {
                 term += 1;
@@ -291,7 +296,7 @@ proptest! {
             let mut group = sunward_core::protocol::group::Group::default();
             group.add(sunward_core::protocol::group::Request::new(events.clone()).unwrap());
             let (stamp, events) =
-                sunward_core::protocol::group::decode_record(&group.record(*at)).unwrap();
+                sunward_core::protocol::group::decode_record(group.record(*at)).unwrap();
             engine.step(stamp, &events, &mut effects);
         }
         prop_assert_eq!(engine.digest(), world.engine.digest());

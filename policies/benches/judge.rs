@@ -1,5 +1,6 @@
 //! What one judging costs: `cargo bench -p sunward-policies`. Keeps its figures for `tests/figures`.
 #![allow(
+    unreachable_pub,
     clippy::print_stdout,
     clippy::unwrap_used,
     clippy::disallowed_types,

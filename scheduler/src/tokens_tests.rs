@@ -108,6 +108,7 @@ fn a_broken_file_does_not_replace_a_good_one_and_an_absent_one_grants_nothing() 
     add(&path, partner).unwrap();
     let now = Instant::now();
     let tokens = Tokens::open(&path, now).unwrap();
+    let good = fs::read_to_string(&path).unwrap();
     fs::write(&path, "partners: [").unwrap();
     let later = now + LOOK_EVERY;
     assert!(tokens.lookup(secret.reveal(), later).is_some());
@@ -123,7 +124,7 @@ fn a_broken_file_does_not_replace_a_good_one_and_an_absent_one_grants_nothing() 
     // A file that is mended is found by whoever asks for the problem, too.
     fs::write(&path, "partners: [").unwrap();
     assert!(tokens.problem(later + 2 * LOOK_EVERY).is_some());
-    fs::write(&path, "[]").unwrap();
+    fs::write(&path, good).unwrap();
     assert_eq!(tokens.problem(later + 3 * LOOK_EVERY), None);
 }
 

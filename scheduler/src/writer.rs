@@ -157,7 +157,7 @@ impl Writer {
     pub fn commit(
         &mut self,
         at: Timestamp,
-        group: &Group,
+        group: &mut Group,
         dedupe: &[DedupeEntry<'_>],
         effects: &mut Effects,
     ) -> Result<u64, journal::Error> {
@@ -165,7 +165,7 @@ impl Writer {
         let storing = self.storable();
         let entry = Append {
             at_ms: at.as_millis(),
-            record: &record,
+            record,
             dedupe,
             decisions: &self.decisions.make_contiguous()[..storing],
         };
@@ -275,7 +275,12 @@ impl Writer {
             // One more group carries what would else be lost behind the snapshot.
             let mut tick = Group::default();
             tick.add(Request::new(vec![Event::Tick]).expect("a tick fits into a group"));
-            self.commit(self.engine.state().at, &tick, &[], &mut Effects::default())?;
+            self.commit(
+                self.engine.state().at,
+                &mut tick,
+                &[],
+                &mut Effects::default(),
+            )?;
             if self.storable() == 0 {
                 break;
             }

@@ -85,7 +85,21 @@ impl Intake {
         arrived: Instant,
     ) -> Result<oneshot::Receiver<Vec<ItemResult>>, SubmitError> {
         let (levels, keys): (Vec<_>, Vec<_>) = readings.into_iter().unzip();
-        let request = Request::new(levels.into_iter().map(Event::SignalAccepted).collect())?;
+        self.submit_events(
+            levels.into_iter().map(Event::SignalAccepted).collect(),
+            keys,
+            arrived,
+        )
+    }
+
+    /// The same for readings that are events already, one key per event.
+    pub fn submit_events(
+        &self,
+        events: Vec<Event>,
+        keys: Vec<DedupeKey>,
+        arrived: Instant,
+    ) -> Result<oneshot::Receiver<Vec<ItemResult>>, SubmitError> {
+        let request = Request::new(events)?;
         let (ticket, answer) = oneshot::channel();
         self.inbox
             .try_send(Submission {

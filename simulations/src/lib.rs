@@ -1,8 +1,19 @@
-//! A simulated world for the production core: series generators and energy accounting.
+//! The production core under a simulated world; series generators; checkers; reports.
 //!
-//! Nothing here reads a clock, draws a random number of its own or decides anything about a pool:
-//! generators turn published facts into series, and the accounting turns what the engine saw into
-//! hours, energy and emissions.
+//! [`world::run`] plays a [`scenario::Scenario`] on a heap of events in simulated time: the
+//! shipped engine and protocol modules against stand-ins for API servers, Redis and the journal,
+//! while [`fault`]s of every kind strike and the [`check`]ers look after each step. Everything is
+//! determined by the scenario and a seed. Nothing here reads a clock, a file or the network.
 
 pub mod accounting;
+pub mod check;
+mod draw;
+pub mod energy;
+pub mod fault;
 pub mod generate;
+pub mod report;
+pub mod scenario;
+pub mod trace;
+pub mod world;
+
+pub use draw::Draws;

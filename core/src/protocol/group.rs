@@ -97,6 +97,7 @@ impl Request {
 #[derive(Debug, Default)]
 pub struct Group {
     events: Vec<Event>,
+    /// Room for the header, then the encoded events; empty while there are none.
     bytes: Vec<u8>,
 }
 
@@ -104,13 +105,14 @@ impl Group {
     /// True when `request` still fits.
     pub fn fits(&self, request: &Request) -> bool {
         self.events.len() + request.len() <= GROUP_EVENTS_MAX
-            && self.bytes.len() + request.bytes.len() + HEADER_BYTES_MAX <= GROUP_BYTES_MAX
+            && self.bytes.len().max(HEADER_BYTES_MAX) + request.bytes.len() <= GROUP_BYTES_MAX
     }
 
     /// Adds a whole request and returns the position of its first event. The caller has asked
     /// [`Group::fits`].
     pub fn add(&mut self, request: Request) -> usize {
         let first = self.events.len();
+        self.make_room_for_header();
         self.bytes.extend_from_slice(&request.bytes);
         self.events.extend(request.events);
         first
@@ -126,17 +128,26 @@ impl Group {
         self.events.is_empty()
     }
 
-    /// The record, stamped `at`.
-    pub fn record(&self, at: Timestamp) -> Vec<u8> {
-        let mut record = Vec::with_capacity(self.bytes.len() + HEADER_BYTES_MAX);
+    /// The record, stamped `at`. The header is put before the events where they are.
+    pub fn record(&mut self, at: Timestamp) -> &[u8] {
+        self.make_room_for_header();
+        let mut header = Vec::with_capacity(HEADER_BYTES_MAX);
         // [format, at, [n events ...: fixarray of 3, then the array header of 32 bits.
-        record.push(0x93);
-        record.push(RECORD_FORMAT);
-        rmp_serde::encode::write(&mut record, &at).expect("a stamp is an integer");
-        record.push(0xdd);
-        record.extend_from_slice(&(self.events.len() as u32).to_be_bytes());
-        record.extend_from_slice(&self.bytes);
-        record
+        header.push(0x93);
+        header.push(RECORD_FORMAT);
+        rmp_serde::encode::write(&mut header, &at).expect("a stamp is an integer");
+        header.push(0xdd);
+        header.extend_from_slice(&(self.events.len() as u32).to_be_bytes());
+        // 16 bytes at most: a stamp takes 9.
+        let start = HEADER_BYTES_MAX - header.len();
+        self.bytes[start..HEADER_BYTES_MAX].copy_from_slice(&header);
+        &self.bytes[start..]
+    }
+
+    fn make_room_for_header(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEADER_BYTES_MAX, 0);
+        }
     }
 
     /// Forgets everything, keeping the memory.

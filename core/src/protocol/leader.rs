@@ -43,6 +43,8 @@ pub struct LeaderGate {
     term: u64,
     written: BTreeSet<Arc<str>>,
     leadership: Leadership,
+    #[cfg(feature = "plant")]
+    plant: Option<crate::plant::Plant>,
 }
 
 impl LeaderGate {
@@ -52,7 +54,17 @@ impl LeaderGate {
             term,
             written: BTreeSet::new(),
             leadership: Leadership::Leading,
+            #[cfg(feature = "plant")]
+            plant: None,
         }
+    }
+
+    /// The same with a planted bug.
+    #[cfg(feature = "plant")]
+    #[must_use]
+    pub fn planted(mut self, plant: Option<crate::plant::Plant>) -> LeaderGate {
+        self.plant = plant;
+        self
     }
 
     /// The current term.
@@ -78,6 +90,9 @@ impl LeaderGate {
 
     /// Another writer appended to the journal: write nothing more.
     pub fn resign(&mut self, object: &str, term: u64) {
+        if planted!(self.plant, TwoLeaders) {
+            return;
+        }
         self.leadership = Leadership::Resigned {
             object: object.to_owned(),
             term,
@@ -96,6 +111,9 @@ impl LeaderGate {
         }
         if term > TERM_MAX {
             return TermSeen::Absurd;
+        }
+        if planted!(self.plant, TwoLeaders) {
+            return TermSeen::Ours;
         }
         if self.written.contains(object) {
             self.leadership = Leadership::Resigned {

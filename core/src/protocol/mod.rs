@@ -4,6 +4,7 @@
 //! goes into one durable group, who may act, which write waits behind which, and where a sink's
 //! cursor stands.
 
+pub mod commit;
 pub mod group;
 pub mod leader;
 pub mod outbox;

@@ -1,5 +1,5 @@
-//! The bare side: the least that makes a reading durable. It parses the JSON into typed readings, hands the bytes to one
-//! writer, which gathers whatever waits under the daemon's bounds, appends it, calls fdatasync once, and then answers.
+//! The bare side: the least that makes a reading durable. It parses the JSON into typed readings and hands them, with the
+//! bytes, to one writer, which gathers whatever waits under the daemon's bounds, appends it, calls fdatasync once, and then answers.
 //! No token, no grant, no units, no duplicates, no order in the file, no engine.
 
 use std::fs::File;
@@ -23,17 +23,17 @@ use tokio_util::sync::CancellationToken;
     dead_code,
     reason = "parsed, and no more: that is what the bare side does"
 )]
-struct Reading<'a> {
-    id: &'a str,
-    source: &'a str,
-    kind: &'a str,
-    site: &'a str,
+struct Reading {
+    id: String,
+    source: String,
+    kind: String,
+    site: String,
     #[serde(deserialize_with = "stamp")]
     valid_from: i64,
     #[serde(deserialize_with = "stamp")]
     valid_to: i64,
     value: f64,
-    unit: &'a str,
+    unit: String,
 }
 
 /// RFC 3339 to milliseconds.
@@ -45,7 +45,7 @@ fn stamp<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
 
 struct Waiting {
     body: Bytes,
-    readings: usize,
+    readings: Vec<Reading>,
     ticket: oneshot::Sender<()>,
 }
 
@@ -69,11 +69,12 @@ pub async fn start(folder: &Path) -> SocketAddr {
 
 async fn take_in(State(inbox): State<mpsc::Sender<Waiting>>, body: Bytes) -> (StatusCode, String) {
     let parsed = if body.first() == Some(&b'[') {
-        serde_json::from_slice::<Vec<Reading<'_>>>(&body).map(|readings| readings.len())
+        serde_json::from_slice::<Vec<Reading>>(&body)
     } else {
-        serde_json::from_slice::<Reading<'_>>(&body).map(|_| 1)
+        serde_json::from_slice::<Reading>(&body).map(|reading| vec![reading])
     };
     let readings = parsed.unwrap();
+    let accepted = readings.len();
     let (ticket, durable) = oneshot::channel();
     inbox
         .send(Waiting {
@@ -84,7 +85,7 @@ async fn take_in(State(inbox): State<mpsc::Sender<Waiting>>, body: Bytes) -> (St
         .await
         .unwrap();
     durable.await.unwrap();
-    (StatusCode::ACCEPTED, format!("{{\"accepted\":{readings}}}"))
+    (StatusCode::ACCEPTED, format!("{{\"accepted\":{accepted}}}"))
 }
 
 fn write(mut outlet: mpsc::Receiver<Waiting>, mut file: File) {
@@ -93,13 +94,13 @@ fn write(mut outlet: mpsc::Receiver<Waiting>, mut file: File) {
         let (mut readings, mut record, mut tickets) = (0, Vec::new(), Vec::new());
         let mut next = Some(first);
         while let Some(waiting) = next {
-            if readings + waiting.readings > GROUP_EVENTS_MAX
+            if readings + waiting.readings.len() > GROUP_EVENTS_MAX
                 || record.len() + waiting.body.len() > GROUP_BYTES_MAX
             {
                 held = Some(waiting);
                 break;
             }
-            readings += waiting.readings;
+            readings += waiting.readings.len();
             record.extend_from_slice(&waiting.body);
             tickets.push(waiting.ticket);
             next = outlet.try_recv().ok();

@@ -45,6 +45,8 @@ pub struct Pushed {
     pub requests: u64,
     pub size: usize,
     pub elapsed: Duration,
+    /// Processor time of the whole process, clients included.
+    pub cpu: Duration,
 }
 
 impl Pushed {
@@ -57,9 +59,10 @@ impl Pushed {
 impl fmt::Display for Pushed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rate = self.per_second();
+        let cpu = self.cpu.as_secs_f64() * 1e6 / self.requests as f64;
         write!(
             f,
-            "{rate:.0} requests/s ({:.0} readings/s)",
+            "{rate:.0} requests/s ({:.0} readings/s, {cpu:.0} us CPU per request)",
             rate * self.size as f64
         )
     }
@@ -71,7 +74,7 @@ pub async fn push(address: SocketAddr, token: &str, batch: &Batch, connections: 
     for number in 0..connections {
         clients.push(Client::connect(address, token, batch, number).await);
     }
-    let began = Instant::now();
+    let (began, cpu_before) = (Instant::now(), cpu_time());
     let end = began + batch.turn;
     let running: Vec<_> = clients
         .into_iter()
@@ -85,7 +88,17 @@ pub async fn push(address: SocketAddr, token: &str, batch: &Batch, connections: 
         requests,
         size: batch.size,
         elapsed: began.elapsed(),
+        cpu: cpu_time() - cpu_before,
     }
+}
+
+/// User and system time of this process, in the kernel's ticks of 10 ms.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // The second field is a name in parentheses; utime and stime are the 14th and 15th (proc(5)).
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(10 * ticks)
 }
 
 /// One connection.

@@ -175,5 +175,16 @@ impl Turns {
             goal,
             Some(100.0),
         );
+        let cpu = |turns: &[Pushed]| {
+            let readings: u64 = turns.iter().map(|turn| turn.requests * size as u64).sum();
+            turns.iter().map(|turn| turn.cpu.as_secs_f64()).sum::<f64>() * 1e6 / readings as f64
+        };
+        figure(
+            "processor time per reading, clients included",
+            cpu(&self.ours),
+            "us",
+            Goal::None,
+            Some(cpu(&self.bare)),
+        );
     }
 }

@@ -6,6 +6,7 @@
 //! answered otherwise is known to be kept, and may be sent again.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
@@ -15,6 +16,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+use sunward_core::event::Event;
 use sunward_core::signal::Level;
 use sunward_signal_adapters::intake::{DedupeKey, ItemResult, SubmitError};
 use sunward_signal_adapters::wire::{self, Answer, Code, Context, Malformed, Rejected, Rejection};
@@ -29,10 +31,27 @@ use crate::tokens::Partner;
 /// instead of a broken connection.
 const DRAIN_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// A reading that was admitted, with its position in the request.
+/// The readings of a request that were admitted, in order, as they go to the engine loop.
+#[derive(Default)]
 struct Admitted {
-    item: u64,
-    reading: (Level, DedupeKey),
+    /// Where each stands in the request.
+    items: Vec<u64>,
+    events: Vec<Event>,
+    keys: Vec<DedupeKey>,
+    /// Runs of readings of one source.
+    sources: Vec<(Arc<str>, usize)>,
+}
+
+impl Admitted {
+    fn add(&mut self, item: u64, (level, key): (Level, DedupeKey)) {
+        match self.sources.last_mut() {
+            Some((source, count)) if **source == *key.source => *count += 1,
+            _ => self.sources.push((key.source.clone(), 1)),
+        }
+        self.items.push(item);
+        self.events.push(Event::SignalAccepted(level));
+        self.keys.push(key);
+    }
 }
 
 /// The handler.
@@ -64,28 +83,30 @@ async fn take_in(
     let arrived = Instant::now();
     let (admitted, mut rejected) = judge(state, partner, &body)?;
     let mut answer = Answer::default();
-    if !admitted.is_empty() {
-        let (items, readings): (Vec<u64>, Vec<_>) = admitted
-            .into_iter()
-            .map(|admitted| (admitted.item, admitted.reading))
-            .unzip();
-        let sources: Vec<_> = readings
+    if !admitted.items.is_empty() {
+        let Admitted {
+            items,
+            events,
+            keys,
+            sources,
+        } = admitted;
+        let mut settled = items
             .iter()
-            .map(|(level, _)| level.stream.source.clone())
-            .collect();
-        let results = commit(state, readings, arrived).await?;
+            .zip(commit(state, events, keys, arrived).await?);
         let single = wire_is_single(&body);
-        let mut counts: BTreeMap<(&str, &'static str), u64> = BTreeMap::new();
-        for ((item, source), result) in items.iter().zip(&sources).zip(results) {
-            match settle(result, &mut answer) {
-                Ok(word) => *counts.entry((source, word)).or_default() += 1,
-                Err(code) => rejected.push(refusal_of(code, *item, single)),
+        for (source, count) in sources {
+            let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
+            for (item, result) in settled.by_ref().take(count) {
+                match settle(result, &mut answer) {
+                    Ok(word) => *counts.entry(word).or_default() += 1,
+                    Err(code) => rejected.push(refusal_of(code, *item, single)),
+                }
             }
-        }
-        for ((source, result), count) in counts {
-            let source = state.sources.label(source);
-            metrics::counter!(SIGNALS_ACCEPTED, "source" => source, "result" => result)
-                .increment(count);
+            let source = state.sources.label(&source);
+            for (result, count) in counts {
+                metrics::counter!(SIGNALS_ACCEPTED, "source" => source.clone(), "result" => result)
+                    .increment(count);
+            }
         }
     }
     rejected.sort_by_key(|rejected| rejected.item);
@@ -282,7 +303,7 @@ fn judge(
     state: &ApiState,
     partner: &Partner,
     body: &[u8],
-) -> Result<(Vec<Admitted>, Vec<Rejected>), Problem> {
+) -> Result<(Admitted, Vec<Rejected>), Problem> {
     let readings = wire::decode(body, state.limits.readings.items_max).map_err(malformed)?;
     let fleet = state.engine.fleet.load();
     if fleet.sites().next().is_none() {
@@ -294,7 +315,13 @@ fn judge(
         limits: &state.limits.readings,
     };
     let single = wire_is_single(body);
-    let (mut admitted, mut rejected) = (Vec::with_capacity(readings.len()), Vec::new());
+    let mut rejected = Vec::new();
+    let mut admitted = Admitted {
+        items: Vec::with_capacity(readings.len()),
+        events: Vec::with_capacity(readings.len()),
+        keys: Vec::with_capacity(readings.len()),
+        sources: Vec::new(),
+    };
     for (item, reading) in readings.into_iter().enumerate() {
         // The grant comes before the fleet, which is nobody's business without one.
         let judged = reading.and_then(|reading| {
@@ -314,7 +341,7 @@ fn judge(
         });
         let item = item as u64;
         match judged {
-            Ok(reading) => admitted.push(Admitted { item, reading }),
+            Ok(reading) => admitted.add(item, reading),
             Err(rejection) => rejected.push(rejection.of_item(item)),
         }
     }
@@ -356,14 +383,15 @@ fn malformed(error: Malformed) -> Problem {
 /// Hands the readings to the engine loop and waits until they are durable.
 async fn commit(
     state: &ApiState,
-    readings: Vec<(Level, DedupeKey)>,
+    events: Vec<Event>,
+    keys: Vec<DedupeKey>,
     arrived: Instant,
 ) -> Result<Vec<ItemResult>, Problem> {
     let unavailable = |code, title, detail: String, wait| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, title, detail).retry_after(wait)
     };
-    let count = readings.len();
-    let ticket = state.intake.submit(readings, arrived).map_err(|error| match error {
+    let count = events.len();
+    let ticket = state.intake.submit_events(events, keys, arrived).map_err(|error| match error {
         SubmitError::Full => unavailable("busy", "The daemon is busy", format!("{error}; nothing of this request was taken in"), RETRY_BUSY),
         SubmitError::Closed => unavailable("not_taking_readings", "The daemon takes in nothing now", format!("{error}: it is stopping, or its journal refuses writes (see /readyz); send the same request again later"), RETRY_CLOSED),
         SubmitError::TooLarge(_) => Problem::new(

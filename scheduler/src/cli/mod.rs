@@ -11,6 +11,7 @@ mod partner;
 mod replay;
 mod run;
 mod signal;
+mod simulate;
 mod status;
 
 /// Done, and something was found or refused.
@@ -48,6 +49,8 @@ enum Command {
     Status(status::Args),
     /// Run a journal through the core again: its decisions, and the digest of the state.
     Replay(replay::Args),
+    /// The production core in a simulated world, where everything goes wrong: what did not hold?
+    Simulate(simulate::Args),
     /// Energy partners and their tokens.
     Partner(partner::Args),
     /// Readings: send them from a file.
@@ -89,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Status(args) => block_on(status::run(args)),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Partner(args) => partner::run(args),
         Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {

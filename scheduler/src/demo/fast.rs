@@ -129,9 +129,9 @@ impl Run {
     fn group(&mut self, at: Timestamp) -> Result<(), Error> {
         let at = self.writer.stamp(at);
         self.now = at;
-        let group = self.gather(at)?;
+        let mut group = self.gather(at)?;
         self.score.advance(self.writer.engine(), at);
-        self.writer.commit(at, &group, &[], &mut self.effects)?;
+        self.writer.commit(at, &mut group, &[], &mut self.effects)?;
         self.score
             .record(self.writer.engine(), at, group.events(), &self.effects);
         for action in std::mem::take(&mut self.effects).actions {

@@ -395,7 +395,7 @@ impl EngineLoop {
         let committed = self
             .parts
             .writer
-            .commit(at, &self.group, &dedupe, &mut self.effects);
+            .commit(at, &mut self.group, &dedupe, &mut self.effects);
         histogram!(names::JOURNAL_APPEND).record(began.elapsed().as_secs_f64());
         match committed {
             Ok(index) => {

@@ -258,11 +258,7 @@ impl Loop {
                     by: "test".into(),
                     why: "a turn".into(),
                 };
-                let issuer = Issuer {
-                    term: state.term,
-                    at: state.at,
-                    cause: &cause,
-                };
+                let issuer = Issuer::new(state.term, state.at, &cause);
                 let known = state.federations.entry(federation.clone()).or_default();
                 for (wanted, ready) in [(1, 0), (1, 1), (0, 0)].repeat(turns) {
                     known.settle_site(

@@ -45,8 +45,9 @@ pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejec
             max: items_max,
         });
     }
+    let mut shared = Shared::default();
     let read = |(item, draft): (usize, Draft<'_>)| {
-        let reading = draft.read();
+        let reading = draft.read(&mut shared);
         if in_array {
             reading.map_err(|rejection| rejection.within(item))
         } else {
@@ -101,8 +102,9 @@ pub fn decode_file(
         }
     }
     let single = drafts.len() == 1;
+    let mut shared = Shared::default();
     let read = |(item, draft): (usize, Draft<'_>)| {
-        let reading = draft.read();
+        let reading = draft.read(&mut shared);
         if single {
             reading
         } else {
@@ -206,12 +208,30 @@ impl<'de> Visitor<'de> for Items {
     }
 }
 
+/// Texts of the reading before, which the next one mostly repeats: shared, they are allocated once
+/// per request and not once per reading.
+#[derive(Default)]
+struct Shared {
+    source: Option<Arc<str>>,
+    scheme: Option<Arc<str>>,
+    /// A site or the code of a zone.
+    place: Option<Arc<str>>,
+    unit: Option<Arc<str>>,
+}
+
+fn share(before: &mut Option<Arc<str>>, text: &str) -> Arc<str> {
+    match before {
+        Some(before) if **before == *text => Arc::clone(before),
+        _ => Arc::clone(before.insert(text.into())),
+    }
+}
+
 impl Draft<'_> {
     /// The reading, or the first thing that is wrong with it, by its JSON pointer from the reading on.
-    fn read(&self) -> Result<Reading, Rejection> {
+    fn read(&self, shared: &mut Shared) -> Result<Reading, Rejection> {
         let at = "";
         self.check(at)?;
-        let stream = self.stream(at)?;
+        let stream = self.stream(at, shared)?;
         let (valid_from, valid_to) = (
             self.required_stamp(at, "valid_from")?,
             self.required_stamp(at, "valid_to")?,
@@ -232,7 +252,8 @@ impl Draft<'_> {
             )?
             .unwrap_or(Quality::Measured);
         let value = self.value(at, quality)?;
-        let unit = self.text(at, "unit")?.map(Arc::from);
+        let unit = self.text(at, "unit")?;
+        let unit = unit.map(|unit| share(&mut shared.unit, &unit));
         if unit.is_none() && quality != Quality::Missing {
             return Err(missing(at, "unit"));
         }
@@ -249,8 +270,8 @@ impl Draft<'_> {
         })
     }
 
-    fn stream(&self, at: &str) -> Result<StreamKey, Rejection> {
-        let source = self.required_text(at, "source")?.into();
+    fn stream(&self, at: &str, shared: &mut Shared) -> Result<StreamKey, Rejection> {
+        let source = share(&mut shared.source, &self.required_text(at, "source")?);
         let kind = self
             .word(
                 at,
@@ -284,22 +305,22 @@ impl Draft<'_> {
         Ok(StreamKey {
             source,
             kind,
-            scope: self.scope(at)?,
+            scope: self.scope(at, shared)?,
             basis,
         })
     }
 
-    fn scope(&self, at: &str) -> Result<Scope, Rejection> {
+    fn scope(&self, at: &str, shared: &mut Shared) -> Result<Scope, Rejection> {
         match (self.text(at, "site")?, self.raw("zone")) {
-            (Some(site), None) => Ok(Scope::Site(site.into())),
+            (Some(site), None) => Ok(Scope::Site(share(&mut shared.place, &site))),
             (None, Some(raw)) => {
                 let at = format!("{at}/zone");
                 // The raw text was valid JSON; what can still fail is a number out of range.
                 let zone = serde_json::from_str(raw).unwrap_or_else(|_| Zone::not_an_object());
                 zone.check(&at)?;
                 Ok(Scope::Zone {
-                    scheme: zone.required_text(&at, "scheme")?.into(),
-                    code: zone.required_text(&at, "code")?.into(),
+                    scheme: share(&mut shared.scheme, &zone.required_text(&at, "scheme")?),
+                    code: share(&mut shared.place, &zone.required_text(&at, "code")?),
                 })
             }
             (None, None) => Err(Rejection::field(

@@ -328,10 +328,12 @@ where
     }
 }
 
-/// Whether a text has control characters; nearly all texts are ASCII, where that is quickly told.
+/// Whether a text has control characters. Nearly all texts are ASCII, where that is told without a
+/// branch per byte.
 fn has_control(text: &str) -> bool {
     if text.is_ascii() {
-        text.bytes().any(|byte| byte.is_ascii_control())
+        let control = |found, byte: u8| found | byte.is_ascii_control();
+        text.bytes().fold(false, control)
     } else {
         text.chars().any(char::is_control)
     }

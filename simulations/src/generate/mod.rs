@@ -1,10 +1,26 @@
-//! Series generators, one file per published table.
+//! Series generators, one file per kind.
 //!
-//! A generator turns facts (window lengths, values) into rows; it never draws a random number.
+//! The published tables ([`t1`]) turn facts into rows and draw nothing; the others draw from a
+//! stream that the caller names. They run outside the engine. Functions such as `sin` and `exp`
+//! may differ in their last bits from one platform's library to another's, so every generated
+//! value is rounded to a grid of 0.01 before it becomes a reading: a digest then depends on the
+//! platform only where a value lies within that last bit of the middle between two grid points.
 
+pub mod curtailment;
+pub mod prices;
+pub mod solar;
 pub mod t1;
+pub mod wind;
 
 use sunward_core::time::{Span, Timestamp};
+
+/// The grid on which generated values lie, in parts of a unit.
+const GRID: f64 = 100.0;
+
+/// The nearest point of the grid; never a negative zero.
+pub(crate) fn grid(value: f64) -> f64 {
+    (value * GRID + 0.5).floor() / GRID + 0.0
+}
 
 /// One value of a series and the half-open interval for which it holds.
 #[derive(Clone, Copy, Debug, PartialEq)]

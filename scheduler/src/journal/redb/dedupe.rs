@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use ::redb::{ReadTransaction, ReadableTable as _, WriteTransaction};
 
-use super::tables::{DEDUPE, Trouble, seal_ids, unseal_ids};
+use super::tables::{DEDUPE, Trouble, ids_len, seal_ids, unseal_ids};
 use crate::journal::{
     BodyHash, DEDUPE_AGED_OUT_PER_APPEND_MAX, DEDUPE_IDS_MAX, DEDUPE_SOURCES_MAX, DedupeEntry,
     DedupeKey, aged_out,
@@ -222,7 +222,8 @@ impl Ids {
             table.remove(index)?;
         }
         if !entries.is_empty() {
-            table.insert(index, seal_ids(index, at_ms, entries).as_slice())?;
+            let mut value = table.insert_reserve(index, ids_len(entries))?;
+            seal_ids(index, at_ms, entries, value.as_mut());
         }
         Ok(())
     }

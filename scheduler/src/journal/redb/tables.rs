@@ -188,21 +188,34 @@ pub(super) fn unseal_decision<'v>(
     })
 }
 
-/// Seals an entry of [`DEDUPE`]: at_ms, then for each id the length of its source and its own (u16
-/// each), both texts, and the digest; integers are little endian.
-pub(super) fn seal_ids(index: u64, at_ms: i64, ids: &[DedupeEntry<'_>]) -> Vec<u8> {
+/// Length of the entry of these ids in [`DEDUPE`].
+pub(super) fn ids_len(ids: &[DedupeEntry<'_>]) -> usize {
     let texts = ids.iter().map(|id| id.source.len() + id.id.len());
-    let len = texts.sum::<usize>() + ids.len() * (2 * size_of::<u16>() + size_of::<BodyHash>());
-    let mut body = Vec::with_capacity(len);
+    let each = 2 * size_of::<u16>() + size_of::<BodyHash>();
+    CHECKSUM_BYTES + size_of::<i64>() + texts.sum::<usize>() + ids.len() * each
+}
+
+/// Encodes an entry of [`DEDUPE`] in place: CRC32C over (index, the rest), at_ms, then for each id
+/// the length of its source and its own (u16 each), both texts, and the digest; integers are
+/// little endian. `value` has [`ids_len`] bytes.
+pub(super) fn seal_ids(index: u64, at_ms: i64, ids: &[DedupeEntry<'_>], value: &mut [u8]) {
+    let (crc, body) = value.split_at_mut(CHECKSUM_BYTES);
+    let mut rest = &mut *body;
+    let mut put = |bytes: &[u8]| {
+        let (here, after) = std::mem::take(&mut rest).split_at_mut(bytes.len());
+        here.copy_from_slice(bytes);
+        rest = after;
+    };
+    put(&at_ms.to_le_bytes());
     for id in ids {
         // Neither exceeds `NAME_BYTES_MAX`.
-        body.extend_from_slice(&(id.source.len() as u16).to_le_bytes());
-        body.extend_from_slice(&(id.id.len() as u16).to_le_bytes());
-        body.extend_from_slice(id.source.as_bytes());
-        body.extend_from_slice(id.id.as_bytes());
-        body.extend_from_slice(&id.hash);
+        put(&(id.source.len() as u16).to_le_bytes());
+        put(&(id.id.len() as u16).to_le_bytes());
+        put(id.source.as_bytes());
+        put(id.id.as_bytes());
+        put(&id.hash);
     }
-    seal(&[IDS, &index.to_le_bytes()], &[&at_ms.to_le_bytes(), &body])
+    crc.copy_from_slice(&checksum(&[IDS, &index.to_le_bytes()], &[body]).to_le_bytes());
 }
 
 /// Tells the checksum of ids from that of a record at the same index.

@@ -7,18 +7,25 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use sunward_policies::arbitrate::{Candidate, arbitrate};
-use sunward_policies::facts::{Facts, PoolFacts, Reading};
-use sunward_policies::policy::{BindingScope, Policy, PolicySet};
+use sunward_policies::facts::{Facts, PoolFacts};
+use sunward_policies::policy::PolicySet;
 use sunward_policies::rules::{Memory, Reason, Verdict};
 use sunward_policies::time::{Span, Timestamp};
 
-use crate::action::{Action, Cause, Decision, Effects, Input, Loser, Scale};
-use crate::board::{Board, StreamId};
+use self::explain::decision;
+use self::readings::Readings;
+use crate::action::{Action, Cause, Effects, Scale};
+use crate::board::Board;
 use crate::event::PoolObservation;
-use crate::fleet::{Fleet, Pool, check::governs};
+use crate::fleet::Pool;
 use crate::ledger::{Claim, Ledger, Next};
-use crate::planner::{Bent, Course, Limits, Plan, plan};
-use crate::signal::{Scope, StreamKey};
+use crate::planner::{Course, Limits, Plan, plan};
+
+mod explain;
+mod readings;
+mod wiring;
+
+pub use self::wiring::{Governing, Wiring, stream_key};
 
 /// A call is answered within this time, if only by its deadline.
 pub const ANSWER_MAX: Span = Span::from_secs(15);
@@ -154,113 +161,9 @@ pub struct Context<'a> {
     pub board: &'a Board,
     /// The policies in force.
     pub policies: &'a PolicySet,
-}
-
-/// A policy as it governs one pool.
-#[derive(Clone, Debug)]
-pub struct Governing {
-    /// Index in the policy set.
-    pub policy: usize,
-    /// The stream of each of its signals; `None` where the board had no room.
-    pub streams: Vec<Option<StreamId>>,
-}
-
-/// Derived from fleet and policies: who reads what.
-#[derive(Debug, Default)]
-pub struct Wiring {
-    pools: Vec<Arc<Pool>>,
-    governing: Vec<Vec<Governing>>,
-    readers: Vec<Vec<u32>>,
-}
-
-impl Wiring {
-    /// Connects every pool with the policies that govern it and the streams that they read.
-    pub fn new(fleet: &Fleet, policies: &PolicySet, board: &mut Board) -> Wiring {
-        let mut wiring = Wiring {
-            pools: fleet.pools().to_vec(),
-            ..Wiring::default()
-        };
-        for (id, pool) in fleet.pools().iter().enumerate() {
-            let mut governing = Vec::new();
-            for (index, policy) in policies.policies().iter().enumerate() {
-                if !governs(policy, pool) {
-                    continue;
-                }
-                let streams = policy
-                    .signals
-                    .iter()
-                    .map(|signal| {
-                        let stream = board.intern(&stream_key(signal, pool, fleet)?)?;
-                        wiring.connect(stream, id as u32);
-                        Some(stream)
-                    })
-                    .collect();
-                governing.push(Governing {
-                    policy: index,
-                    streams,
-                });
-            }
-            wiring.governing.push(governing);
-        }
-        wiring
-    }
-
-    fn connect(&mut self, stream: StreamId, pool: u32) {
-        if self.readers.len() <= stream.index() {
-            self.readers.resize(stream.index() + 1, Vec::new());
-        }
-        let readers = &mut self.readers[stream.index()];
-        if readers.last() != Some(&pool) {
-            readers.push(pool);
-        }
-    }
-
-    /// Pools in the order of their ids, which is the order of their names.
-    pub fn pools(&self) -> &[Arc<Pool>] {
-        &self.pools
-    }
-
-    /// The id of the pool of that name.
-    pub fn pool_id(&self, name: &str) -> Option<u32> {
-        let found = self
-            .pools
-            .binary_search_by(|pool| pool.name.as_ref().cmp(name));
-        found.ok().map(|index| index as u32)
-    }
-
-    /// The pools that a stream touches.
-    pub fn readers(&self, stream: StreamId) -> &[u32] {
-        self.readers.get(stream.index()).map_or(&[], Vec::as_slice)
-    }
-
-    /// The policies that govern a pool.
-    pub fn rules(&self, pool: u32) -> &[Governing] {
-        self.governing.get(pool as usize).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// The stream that a policy's signal means for a pool; `None` where its site has no such zone.
-pub fn stream_key(
-    signal: &sunward_policies::policy::SignalBinding,
-    pool: &Pool,
-    fleet: &Fleet,
-) -> Option<StreamKey> {
-    let scope = match &signal.scope {
-        BindingScope::Site => Scope::Site(pool.site.clone()),
-        BindingScope::Zone { scheme } => {
-            let code = fleet.site(&pool.site)?.zones.get(scheme.as_str())?.clone();
-            Scope::Zone {
-                scheme: scheme.as_str().into(),
-                code,
-            }
-        }
-    };
-    Some(StreamKey {
-        source: signal.source.as_str().into(),
-        kind: signal.kind,
-        scope,
-        basis: signal.basis,
-    })
+    /// A planted bug.
+    #[cfg(feature = "plant")]
+    pub plant: Option<crate::plant::Plant>,
 }
 
 /// The judgement of all rules of one pool.
@@ -343,6 +246,14 @@ impl PoolState {
             let now_so = self.ledger.desired.map(|wanted| (wanted, ready));
             settled.site_touched = self.told != now_so;
             self.told = now_so;
+        }
+        let stuck = planted!(context.plant, StuckDelete)
+            && self.ledger.confirmed.is_some_and(|known| {
+                known.stopping > 0 && self.ledger.desired.is_some_and(|n| n > known.wanted)
+            });
+        if stuck {
+            settled.wake_at = wake.at;
+            return settled;
         }
         match self.ledger.next(context.now) {
             Next::Nothing => {}
@@ -510,6 +421,9 @@ impl PoolState {
                 let memory = remembered
                     .memory
                     .get_or_insert_with(|| Memory::new(running));
+                if planted!(context.plant, HoldThatResets) {
+                    memory.restarted(context.now);
+                }
                 let judgement = rule.rule.judge(&facts, memory);
                 next.add(judgement.next_change_at);
                 judged.candidates.push(Candidate {
@@ -551,63 +465,6 @@ fn word(verdict: Verdict) -> &'static str {
 /// The word for a verdict that only bridges a gap.
 const HOLDING: &str = "missing_holding";
 
-/// One reading per signal of a policy, in a fixed buffer where it fits.
-#[derive(Debug)]
-struct Readings {
-    few: [Reading; Self::FEW],
-    many: Vec<Reading>,
-    len: usize,
-}
-
-impl Default for Readings {
-    fn default() -> Self {
-        Readings {
-            few: [Reading::Missing; Self::FEW],
-            many: Vec::new(),
-            len: 0,
-        }
-    }
-}
-
-impl Readings {
-    /// Signals of a policy that need no allocation.
-    const FEW: usize = 8;
-
-    fn read(
-        &mut self,
-        policy: &Policy,
-        streams: &[Option<StreamId>],
-        context: &Context<'_>,
-        next: &mut Earliest,
-    ) {
-        self.len = streams.len();
-        self.many.clear();
-        for (index, (signal, stream)) in policy.signals.iter().zip(streams).enumerate() {
-            let reading = stream.map_or(Reading::Missing, |stream| {
-                let answer = context
-                    .board
-                    .stream(stream)
-                    .answer(context.now, signal.max_age);
-                next.add(answer.next_change_at);
-                answer.reading
-            });
-            if streams.len() <= Self::FEW {
-                self.few[index] = reading;
-            } else {
-                self.many.push(reading);
-            }
-        }
-    }
-
-    fn as_slice(&self) -> &[Reading] {
-        if self.len <= Self::FEW {
-            &self.few[..self.len]
-        } else {
-            &self.many
-        }
-    }
-}
-
 /// The earliest of some instants, all later than now.
 #[derive(Debug)]
 struct Earliest {
@@ -638,122 +495,4 @@ fn names<'a>(winner: Option<&Candidate<'a>>) -> (&'a str, &'a str) {
             rule.map_or("", |rule| rule.name.as_str()),
         )
     })
-}
-
-fn rule_name(candidate: &Candidate<'_>) -> String {
-    let rule = candidate
-        .policy
-        .rules
-        .get(candidate.rule)
-        .map_or("", |rule| rule.name.as_str());
-    format!("{}/{rule}", candidate.policy.name)
-}
-
-fn decision(
-    pool: &Pool,
-    governing: &[Governing],
-    context: &Context<'_>,
-    judged: &Judged<'_>,
-    plan: &Plan,
-    before: u32,
-    next: Option<Timestamp>,
-) -> Decision {
-    let winner = judged.winner.and_then(|index| judged.candidates.get(index));
-    let reason = winner.map_or_else(
-        || "no policy governs this pool".to_owned(),
-        |winner| {
-            let words = winner
-                .verdict
-                .map(|verdict| verdict.reason.describe(&winner.policy.signals));
-            words.unwrap_or_default()
-        },
-    );
-    let reason = if plan.bent == Bent::No {
-        reason
-    } else {
-        format!("{reason}; {}", plan.bent)
-    };
-    let losers = judged
-        .candidates
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| Some(*index) != judged.winner)
-        .map(|(_, candidate)| loser(candidate))
-        .collect();
-    let inputs = winner
-        .and_then(|winner| {
-            let governing = governing.iter().find(|governing| {
-                context
-                    .policies
-                    .policies()
-                    .get(governing.policy)
-                    .is_some_and(|p| p.name == winner.policy.name)
-            })?;
-            Some(inputs(winner.policy, governing, context))
-        })
-        .unwrap_or_default();
-    Decision {
-        pool: pool.name.clone(),
-        at: context.now,
-        index: context.index,
-        target: plan.target,
-        before,
-        rule: winner.map_or_else(|| NO_RULE.into(), |winner| rule_name(winner).into()),
-        reason,
-        inputs,
-        losers,
-        next_possible_change: next,
-    }
-}
-
-fn loser(candidate: &Candidate<'_>) -> Loser {
-    let own = candidate.verdict.map_or_else(
-        || "no verdict".to_owned(),
-        |verdict| verdict.reason.describe(&candidate.policy.signals),
-    );
-    let why = match candidate.policy.mode {
-        sunward_policies::policy::Mode::Observe => "it only observes",
-        sunward_policies::policy::Mode::Enforce => "another rule comes first",
-    };
-    Loser {
-        rule: rule_name(candidate),
-        reason: format!("{own}; {why}"),
-    }
-}
-
-fn inputs(policy: &Policy, governing: &Governing, context: &Context<'_>) -> Vec<Input> {
-    let describe =
-        |(signal, stream): (&sunward_policies::policy::SignalBinding, &Option<StreamId>)| {
-            let Some(stream) = stream else {
-                return Input {
-                    name: signal.name.clone(),
-                    stream: "none".to_owned(),
-                    value: None,
-                    unit: signal.kind.unit().as_str().to_owned(),
-                    age_ms: None,
-                    state: "missing".to_owned(),
-                };
-            };
-            let stream = context.board.stream(*stream);
-            let answer = stream.answer(context.now, signal.max_age);
-            let (value, state) = match answer.reading {
-                Reading::Fresh { value } => (Some(value), "fresh"),
-                Reading::Stale { value } => (Some(value), "stale"),
-                Reading::Missing => (None, "missing"),
-            };
-            Input {
-                name: signal.name.clone(),
-                stream: stream.key.to_string(),
-                value,
-                unit: signal.kind.unit().as_str().to_owned(),
-                age_ms: answer.received_at.map(|at| (context.now - at).as_millis()),
-                state: state.to_owned(),
-            }
-        };
-    policy
-        .signals
-        .iter()
-        .zip(&governing.streams)
-        .map(describe)
-        .collect()
 }
