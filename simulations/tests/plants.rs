@@ -33,7 +33,11 @@ fn planted(plant: Plant) -> Core {
 fn rules(plant: Plant) -> &'static [&'static str] {
     match plant {
         Plant::DeadLoop | Plant::StuckDelete => &["settles: what was decided is carried out"],
-        Plant::BlockingStart | Plant::ZeroIsDirty | Plant::HoldThatResets => &["policy: "],
+        Plant::BlockingStart
+        | Plant::ZeroIsDirty
+        | Plant::HoldThatResets
+        | Plant::ForgottenRun
+        | Plant::ClockGrows => &["policy: "],
         Plant::LastValueForEver => &["policy: ", "10 absence"],
         Plant::DoubleDrain => &["events: joining, ready, draining, drained"],
         Plant::LostStop => &[
@@ -46,7 +50,6 @@ fn rules(plant: Plant) -> &'static [&'static str] {
         Plant::SequenceGap => &["events: sequence without gap"],
         Plant::StaleCacheScale | Plant::RetryCounts => &["generation: a retry keeps it"],
         Plant::UnclaimedWrite => &["5 a pool is written only once it is claimed"],
-        Plant::ForgottenRun | Plant::ClockGrows => &["policy: "],
     }
 }
 

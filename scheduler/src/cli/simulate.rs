@@ -18,7 +18,7 @@ use super::{FOUND, Output, output};
 
 /// How often a long run says how far it is.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Violations that the table shows.
+/// Seeds whose first violation the table shows.
 const SHOWN_MAX: usize = 10;
 
 /// Arguments of `simulate`.
@@ -139,6 +139,10 @@ impl Progress {
 
     fn show(&self, done: u64) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if done == self.seeds && self.terminal && self.began.elapsed() >= PROGRESS_EVERY {
+            // The result does not begin behind the last word of progress.
+            let _ = write!(std::io::stderr().lock(), "\r{:60}\r", "");
+        }
         if shown.elapsed() < PROGRESS_EVERY || done == self.seeds {
             return;
         }
@@ -199,15 +203,19 @@ fn table(report: &Report) -> String {
     if report.violations.is_empty() {
         lines.push("nothing was violated".to_owned());
     }
-    for found in report.violations.iter().take(SHOWN_MAX) {
+    // The first of each seed is the one to read; what follows it often only follows from it.
+    let mut firsts: Vec<_> = report.violations.iter().collect();
+    firsts.dedup_by_key(|found| found.seed);
+    for found in firsts.iter().take(SHOWN_MAX) {
         lines.push(format!(
             "VIOLATED at {}: {}: {}",
             found.at, found.rule, found.detail
         ));
         lines.push(format!("  see it again: {}", found.command));
     }
-    if report.violations.len() > SHOWN_MAX {
-        lines.push(format!("and {} more", report.violations.len() - SHOWN_MAX));
+    let more = report.violations.len() - firsts.len().min(SHOWN_MAX);
+    if more > 0 {
+        lines.push(format!("and {more} more (all of them: --output json)"));
     }
     lines.join("\n")
 }
