@@ -311,10 +311,7 @@ impl Ids {
     /// Where each key may be, without what has aged out at `now_ms`.
     pub(super) fn places(&self, keys: &[DedupeKey<'_>], now_ms: i64) -> Vec<Option<u64>> {
         let place = |key: &DedupeKey<'_>| {
-            let place = *self
-                .known
-                .places
-                .get(&self.hash.of(key.source, key.id))?;
+            let place = *self.known.places.get(&self.hash.of(key.source, key.id))?;
             (!self.known.is_aged(place, now_ms)).then_some(place.0)
         };
         keys.iter().map(place).collect()
