@@ -304,7 +304,7 @@ impl World<'_> {
             group.add(tick);
         }
         // What is stepped is what the record says.
-        let (at, events) = decode_record(&group.record(at)).unwrap_or((at, Vec::new()));
+        let (at, events) = decode_record(group.record(at)).unwrap_or((at, Vec::new()));
         Forming {
             at,
             expected,

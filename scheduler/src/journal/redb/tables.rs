@@ -243,15 +243,15 @@ pub(super) fn unseal_ids(
 }
 
 fn split_id<'v>(rest: &mut &'v [u8]) -> Option<DedupeEntry<'v>> {
-    let source_len = u16::from_le_bytes(*rest.split_off(..2)?.as_array()?);
-    let id_len = u16::from_le_bytes(*rest.split_off(..2)?.as_array()?);
+    let source_len = u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?);
+    let id_len = u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?);
     let source = rest.split_off(..usize::from(source_len))?;
     let id = rest.split_off(..usize::from(id_len))?;
     let hash = rest.split_off(..size_of::<BodyHash>())?;
     Some(DedupeEntry {
         source: std::str::from_utf8(source).ok()?,
         id: std::str::from_utf8(id).ok()?,
-        hash: *hash.as_array()?,
+        hash: hash.try_into().ok()?,
     })
 }
 
