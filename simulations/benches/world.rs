@@ -86,7 +86,7 @@ fn year() {
         return;
     };
     println!(
-        "the same year in Vessim: {theirs:.1} s, {:.0} times as long",
+        "the same year in Vessim: {theirs:.1} s of one core, {:.0} times as much",
         theirs / ours
     );
     figure(

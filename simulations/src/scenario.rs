@@ -541,11 +541,7 @@ fn series(
         } => Series::Meter(Meter {
             solar: solar(latitude, longitude, peak_kw, clouds),
             base_kw,
-            battery: (battery_kwh > 0.0).then_some(Battery {
-                capacity_kwh: battery_kwh,
-                power_kw: battery_kw,
-                charge_kwh: battery_kwh / 2.0,
-            }),
+            battery: battery(battery_kwh, battery_kw),
         }),
         SeriesDocument::Constant(value) => Series::Constant(value),
         SeriesDocument::Csv {
@@ -554,19 +550,36 @@ fn series(
             value_column,
             issued_column,
         } => {
-            let problem = |problem: String| ScenarioError::Series {
-                file: file.clone(),
-                problem,
-            };
-            let text = read_file(&file).map_err(problem)?;
             let columns = Columns {
                 time: time_column,
                 value: value_column,
                 issued: issued_column,
                 interval: Some(every),
             };
-            let samples = trace::read(&text, &columns).map_err(|e| problem(e.to_string()))?;
-            Series::Trace(samples.into())
+            Series::Trace(trace_file(&file, &columns, read_file)?)
         }
     })
+}
+
+/// A battery that begins half full; none without a capacity.
+fn battery(capacity_kwh: f64, power_kw: f64) -> Option<Battery> {
+    (capacity_kwh > 0.0).then_some(Battery {
+        capacity_kwh,
+        power_kw,
+        charge_kwh: capacity_kwh / 2.0,
+    })
+}
+
+fn trace_file(
+    file: &str,
+    columns: &Columns,
+    read_file: ReadFile<'_>,
+) -> Result<Arc<[Sample]>, ScenarioError> {
+    let problem = |problem: String| ScenarioError::Series {
+        file: file.to_owned(),
+        problem,
+    };
+    let text = read_file(file).map_err(problem)?;
+    let samples = trace::read(&text, columns).map_err(|error| problem(error.to_string()))?;
+    Ok(samples.into())
 }
