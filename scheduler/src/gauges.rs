@@ -1,15 +1,21 @@
 //! Gauges: what `/metrics` says about the state of the engine, read from it at each scrape.
 
+use std::time::Duration;
+
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::PrometheusHandle;
 use sunward_core::engine::Engine;
 use sunward_core::time::Timestamp;
 use sunward_signal_adapters::intake::Intake;
+use tokio_util::sync::CancellationToken;
 
 use crate::api;
 use crate::clock::Clock;
 use crate::engine_handle::EngineHandle;
 use crate::metric_definitions as names;
+
+/// How often buffered measurements are taken in where nobody scrapes.
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Renders `/metrics`, after reading from the engine what is a state and not an occurrence.
 pub fn refreshing(
@@ -29,6 +35,17 @@ pub fn refreshing(
             let _ = engine.ask(move |engine| refresh(engine, now)).await;
         })
     })
+}
+
+/// Takes in what histograms have buffered, until `stop`: a scrape does so too, but where nobody
+/// scrapes the buffers would grow without end.
+pub async fn keep_up(handle: PrometheusHandle, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(UPKEEP_EVERY) => handle.run_upkeep(),
+        }
+    }
 }
 
 fn refresh(engine: &Engine, now: Timestamp) {

@@ -27,7 +27,7 @@ use crate::dispatch::{self, Actuators, Dispatcher, Order};
 use crate::engine_handle::{EngineHandle, INTERNAL_MESSAGES_MAX};
 use crate::engine_loop::{EngineLoop, Parts};
 use crate::files::{self, Findings, Loaded, Loader, Paths};
-use crate::gauges::refreshing;
+use crate::gauges::{keep_up, refreshing};
 use crate::metric_definitions as names;
 use crate::publish::EventSink;
 use crate::publish::wiring::{publisher, saved_cursors};
@@ -158,6 +158,7 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
             stop,
         ));
     }
+    let metrics = setup.metrics.clone();
     let state = ApiState::new(
         intake.clone(),
         engine.clone(),
@@ -167,6 +168,9 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
         setup.limits,
         refreshing(setup.metrics, &engine, &intake, setup.clock),
     );
+    tasks
+        .servers
+        .spawn(keep_up(metrics, tasks.stop_intake.clone()));
     let addresses = tasks.serve(http, health, state, findings)?;
     Ok(Daemon {
         engine,
