@@ -1,5 +1,6 @@
 //! The demo's result: the JSON form whose field names are a promise, and the table for people.
 
+use sunward_simulations::report::SiteRow;
 use serde::Serialize;
 use sunward_simulations::accounting::{Figures, hours};
 
@@ -16,6 +17,16 @@ pub struct Report {
     /// In the order of the scenario.
     pub sites: Vec<SiteRow>,
     /// Over all sites.
+    pub totals: Totals,
+    /// Readings accepted.
+    pub signals: u64,
+    /// Decisions taken.
+    pub decisions: u64,
+    /// Federation events issued.
+    pub events: u64,
+}
+
+/// Over all sites.
     pub totals: Totals,
     /// Readings accepted.
     pub signals: u64,

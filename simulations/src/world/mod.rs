@@ -2,8 +2,8 @@
 //!
 //! It drives the production core as the daemon does: [`Engine::step`] and the protocol modules
 //! (group commit, leader gate, slots, outbox cursor) are the shipped ones. What they talk to are
-//! stand-ins: API servers ([`cluster`]), Redis ([`streams`]), the journal ([`log`]), partners
-//! ([`signals`]). Participants of the training job come with a later issue; they will be events
+//! stand-ins: API servers (`cluster`), Redis (`streams`), the journal (`log`), partners
+//! (`signals`). Participants of the training job come with a later issue; they will be events
 //! of this heap like everyone else.
 
 use std::cmp::Ordering;
