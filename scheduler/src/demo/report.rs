@@ -1,8 +1,8 @@
 //! The demo's result: the JSON form whose field names are a promise, and the table for people.
 
-use sunward_simulations::report::SiteRow;
 use serde::Serialize;
 use sunward_simulations::accounting::{Figures, hours};
+use sunward_simulations::report::SiteRow;
 
 use super::chart::{Beside, Colour, WIDTH, charts, clock, date_and_clock};
 use super::scenario::Scenario;
@@ -24,35 +24,6 @@ pub struct Report {
     pub decisions: u64,
     /// Federation events issued.
     pub events: u64,
-}
-
-/// Over all sites.
-    pub totals: Totals,
-    /// Readings accepted.
-    pub signals: u64,
-    /// Decisions taken.
-    pub decisions: u64,
-    /// Federation events issued.
-    pub events: u64,
-}
-
-/// One site.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SiteRow {
-    /// Its name.
-    pub site: String,
-    /// With a worker ready, from ready to released.
-    pub hours: f64,
-    /// Drawn by ready workers.
-    pub energy_kwh: f64,
-    /// By the stream that the policy reads.
-    pub emissions_kg: Option<f64>,
-    /// By average accounting; null without such a stream.
-    pub emissions_average_kg: Option<f64>,
-    /// By marginal accounting; null without such a stream.
-    pub emissions_marginal_kg: Option<f64>,
-    /// How often it was asked to start.
-    pub starts: u32,
 }
 
 /// Over all sites.
