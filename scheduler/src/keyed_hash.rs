@@ -34,9 +34,9 @@ impl KeyedHash {
 
     fn text(self, hash: u64, text: &str) -> u64 {
         let (chunks, rest) = text.as_bytes().as_chunks::<8>();
-        let hash = chunks
-            .iter()
-            .fold(hash, |hash, chunk| self.mix(hash, u64::from_le_bytes(*chunk)));
+        let hash = chunks.iter().fold(hash, |hash, chunk| {
+            self.mix(hash, u64::from_le_bytes(*chunk))
+        });
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
         self.mix(hash, u64::from_le_bytes(last) ^ (text.len() as u64) << 56)
@@ -90,8 +90,14 @@ mod tests {
             low[(hash % 64) as usize] += 1;
             high[(hash >> 57) as usize] += 1;
         }
-        assert!(low.iter().all(|count| (400..900).contains(count)), "{low:?}");
-        assert!(high.iter().all(|count| (180..460).contains(count)), "{high:?}");
+        assert!(
+            low.iter().all(|count| (400..900).contains(count)),
+            "{low:?}"
+        );
+        assert!(
+            high.iter().all(|count| (180..460).contains(count)),
+            "{high:?}"
+        );
         assert_ne!(hash.of("ab", "c"), hash.of("a", "bc"));
         assert_ne!(hash.of("", "a"), hash.of("a", ""));
         assert_ne!(hash.of("a", "b"), KeyedHash::default().of("a", "b"));

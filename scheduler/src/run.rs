@@ -168,7 +168,9 @@ pub async fn start(setup: Setup) -> anyhow::Result<Daemon> {
         setup.limits,
         refreshing(setup.metrics, &engine, &intake, setup.clock),
     );
-    tasks.servers.spawn(keep_up(metrics, tasks.stop_intake.clone()));
+    tasks
+        .servers
+        .spawn(keep_up(metrics, tasks.stop_intake.clone()));
     let addresses = tasks.serve(http, health, state, findings)?;
     Ok(Daemon {
         engine,

@@ -275,7 +275,12 @@ impl Writer {
             // One more group carries what would else be lost behind the snapshot.
             let mut tick = Group::default();
             tick.add(Request::new(vec![Event::Tick]).expect("a tick fits into a group"));
-            self.commit(self.engine.state().at, &mut tick, &[], &mut Effects::default())?;
+            self.commit(
+                self.engine.state().at,
+                &mut tick,
+                &[],
+                &mut Effects::default(),
+            )?;
             if self.storable() == 0 {
                 break;
             }

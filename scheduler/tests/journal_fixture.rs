@@ -49,7 +49,9 @@ fn commit(writer: &mut Writer, at: Timestamp, events: Vec<Event>, ids: &[String]
             })
             .collect();
         let mut effects = Effects::default();
-        writer.commit(at, &mut group, &dedupe, &mut effects).unwrap();
+        writer
+            .commit(at, &mut group, &dedupe, &mut effects)
+            .unwrap();
         for action in effects.actions {
             let (pool, call, wanted) = match action {
                 Action::Claim { pool, term, .. } => (pool, Call::Claim { term }, None),

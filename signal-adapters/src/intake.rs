@@ -85,7 +85,11 @@ impl Intake {
         arrived: Instant,
     ) -> Result<oneshot::Receiver<Vec<ItemResult>>, SubmitError> {
         let (levels, keys): (Vec<_>, Vec<_>) = readings.into_iter().unzip();
-        self.submit_events(levels.into_iter().map(Event::SignalAccepted).collect(), keys, arrived)
+        self.submit_events(
+            levels.into_iter().map(Event::SignalAccepted).collect(),
+            keys,
+            arrived,
+        )
     }
 
     /// The same for readings that are events already, one key per event.

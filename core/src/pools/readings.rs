@@ -76,9 +76,7 @@ fn planted_reading(reading: Reading, stream: Option<StreamId>, context: &Context
         (Some(Plant::StartValueZero), Reading::Missing) if last.is_none() => {
             Reading::Fresh { value: 0.0 }
         }
-        (Some(Plant::ZeroIsDirty), Reading::Fresh { value: 0.0 }) => {
-            Reading::Fresh { value: 1e9 }
-        }
+        (Some(Plant::ZeroIsDirty), Reading::Fresh { value: 0.0 }) => Reading::Fresh { value: 1e9 },
         (Some(Plant::LastValueForEver), Reading::Missing | Reading::Stale { .. }) => last
             .and_then(|issue| issue.value)
             .map_or(reading, |value| Reading::Fresh { value }),

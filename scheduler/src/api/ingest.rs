@@ -84,8 +84,15 @@ async fn take_in(
     let (admitted, mut rejected) = judge(state, partner, &body)?;
     let mut answer = Answer::default();
     if !admitted.items.is_empty() {
-        let Admitted { items, events, keys, sources } = admitted;
-        let mut settled = items.iter().zip(commit(state, events, keys, arrived).await?);
+        let Admitted {
+            items,
+            events,
+            keys,
+            sources,
+        } = admitted;
+        let mut settled = items
+            .iter()
+            .zip(commit(state, events, keys, arrived).await?);
         let single = wire_is_single(&body);
         for (source, count) in sources {
             let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();

@@ -8,8 +8,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
 use sunward_core::signal::{Quality, Scope, StreamKey};
 use sunward_core::units::{Basis, Kind};
 
-use super::plain;
 use super::members::{Draft, Zone, missing};
+use super::plain;
 use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown};
 
 /// Reads the body of a request: one object, or an array of at most `items_max`.

@@ -12,9 +12,9 @@ use sunward_core::signal::{Quality, Scope, StreamKey};
 use sunward_core::time::Timestamp;
 use sunward_core::units::{Basis, Kind};
 
-use super::{Reading, Rejection};
 use super::decode::{Shared, share};
 use super::members::is_plain_name;
+use super::{Reading, Rejection};
 
 /// What a reading usually takes at least, in bytes, to make room for a body's readings at once.
 const READING_BYTES_LOW: usize = 128;

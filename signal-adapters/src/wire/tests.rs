@@ -460,30 +460,71 @@ fn a_file_may_hold_one_object_a_line() {
 
 /// What a field may be sent as, sound or not.
 const FIELD_FORMS: [&str; 28] = [
-    "null", "true", "0", "-0", "7", "-7", "1.5", "-0.0", "5e0", "1e400", "-1e400", "18446744073709551616",
-    "0.1000000000000000055511151231257827", "9007199254740993", "[]", "[[1]]", "{}", r#"{"scheme":"wt","code":"X","more":1}"#,
-    r#"{"scheme":"em","code":"DE"}"#, r#"["wt","CAISO_NORTH"]"#, r#""""#, r#"" ""#, r#""caiso""#, r#""caf\u00e9""#,
-    r#""caf\u0001""#, "\"caf\u{7f}\"", "\"caf\u{85}\"", r#""missing""#,
+    "null",
+    "true",
+    "0",
+    "-0",
+    "7",
+    "-7",
+    "1.5",
+    "-0.0",
+    "5e0",
+    "1e400",
+    "-1e400",
+    "18446744073709551616",
+    "0.1000000000000000055511151231257827",
+    "9007199254740993",
+    "[]",
+    "[[1]]",
+    "{}",
+    r#"{"scheme":"wt","code":"X","more":1}"#,
+    r#"{"scheme":"em","code":"DE"}"#,
+    r#"["wt","CAISO_NORTH"]"#,
+    r#""""#,
+    r#"" ""#,
+    r#""caiso""#,
+    r#""caf\u00e9""#,
+    r#""caf\u0001""#,
+    "\"caf\u{7f}\"",
+    "\"caf\u{85}\"",
+    r#""missing""#,
 ];
 
 #[test]
 fn the_fast_way_reads_what_the_slow_way_reads() {
     let good = good().to_string();
-    let Value::Object(members) = serde_json::from_str(&good).unwrap() else { unreachable!() };
+    let Value::Object(members) = serde_json::from_str(&good).unwrap() else {
+        unreachable!()
+    };
     let render = |changed: &str, form: Option<&str>| {
         let text = |(name, value): (&String, &Value)| {
-            let value = if name == changed { form.map(str::to_owned) } else { Some(value.to_string()) };
+            let value = if name == changed {
+                form.map(str::to_owned)
+            } else {
+                Some(value.to_string())
+            };
             value.map(|value| format!("\"{name}\":{value}"))
         };
         let fields: Vec<_> = members.iter().filter_map(text).collect();
         format!("{{{}}}", fields.join(","))
     };
-    let mut bodies = vec![good.clone(), "[]".into(), "[1]".into(), " ".into(), "{".into(), "\u{feff}{}".into()];
+    let mut bodies = vec![
+        good.clone(),
+        "[]".into(),
+        "[1]".into(),
+        " ".into(),
+        "{".into(),
+        "\u{feff}{}".into(),
+    ];
     for name in members.keys() {
         bodies.push(render(name, None));
         bodies.extend(FIELD_FORMS.iter().map(|form| render(name, Some(form))));
         bodies.push(good.replacen('{', &format!("{{\"{name}\":null,"), 1));
-        bodies.push(good.replacen(&format!("\"{name}\""), &format!("\"\\u{:04x}{}\"", name.as_bytes()[0], &name[1..]), 1));
+        bodies.push(good.replacen(
+            &format!("\"{name}\""),
+            &format!("\"\\u{:04x}{}\"", name.as_bytes()[0], &name[1..]),
+            1,
+        ));
     }
     for form in FIELD_FORMS {
         bodies.push(good.replacen('{', &format!("{{\"site\":{form},"), 1));
@@ -494,7 +535,10 @@ fn the_fast_way_reads_what_the_slow_way_reads() {
     bodies.push(format!("[{}]", values.join(",")));
     bodies.push(format!("{good} 1"));
     bodies.push("[".repeat(100) + &"]".repeat(100));
-    let in_arrays: Vec<_> = bodies.iter().map(|body| format!("[{good},{body},{good}]")).collect();
+    let in_arrays: Vec<_> = bodies
+        .iter()
+        .map(|body| format!("[{good},{body},{good}]"))
+        .collect();
     bodies.extend(in_arrays);
     let (mut fast, mut refused) = (0, 0);
     for body in &bodies {
@@ -506,8 +550,17 @@ fn the_fast_way_reads_what_the_slow_way_reads() {
             None => refused += 1,
         }
     }
-    assert!(plain::readings(&good, false, 3).is_some(), "the usual form goes the fast way");
-    assert!(fast > 50 && refused > 500, "{fast} bodies went the fast way, {refused} the slow one");
+    assert!(
+        plain::readings(&good, false, 3).is_some(),
+        "the usual form goes the fast way"
+    );
+    assert!(
+        fast > 50 && refused > 500,
+        "{fast} bodies went the fast way, {refused} the slow one"
+    );
     let four = format!("[{good},{good},{good},{good}]");
-    assert_eq!(decode(four.as_bytes(), 3), Err(Malformed::TooManyItems { items: 4, max: 3 }));
+    assert_eq!(
+        decode(four.as_bytes(), 3),
+        Err(Malformed::TooManyItems { items: 4, max: 3 })
+    );
 }
