@@ -88,7 +88,7 @@ pub async fn push(address: SocketAddr, token: &str, batch: &Batch, connections: 
         requests,
         size: batch.size,
         elapsed: began.elapsed(),
-        cpu: cpu_time() - cpu_before,
+        cpu: cpu_time().saturating_sub(cpu_before),
     }
 }
 

@@ -78,7 +78,7 @@ pub async fn highest_term(sinks: &[Arc<dyn EventSink>], federations: &[Arc<str>]
                     .iter()
                     .map(|end| end.term)
                     .filter(|term| *term <= TERM_MAX)
-                    .fold(highest, u64::max)
+                    .fold(highest, u64::max);
             }
             Ok(Err(error)) => {
                 tracing::warn!(sink = sink.name(), %error, "its terms are read later");

@@ -172,7 +172,7 @@ impl<'de> Deserialize<'de> for PlainZone<'de> {
 }
 
 /// A text that may be absent; `Err` where it is no plain name.
-fn name<'de>(field: Field<&'de str>) -> Result<Option<&'de str>, ()> {
+fn name(field: Field<&str>) -> Result<Option<&str>, ()> {
     match field.flatten() {
         Some(text) if !is_plain_name(text) => Err(()),
         text => Ok(text),
@@ -180,7 +180,7 @@ fn name<'de>(field: Field<&'de str>) -> Result<Option<&'de str>, ()> {
 }
 
 /// A text that must be there.
-fn required<'de>(field: Field<&'de str>) -> Option<&'de str> {
+fn required(field: Field<&str>) -> Option<&str> {
     name(field).ok()?
 }
 
