@@ -16,30 +16,38 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Starts the idle daemon and reports its memory.
 pub fn measure() {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args([ARGUMENT, &POOLS.to_string()])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let value = String::from_utf8(output.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
-    let name = "memory of an idle daemon with 10,000 pools (resident)";
-    Figure {
-        name,
-        value,
+    let figure = Figure {
+        name: "memory of an idle daemon with 10,000 pools (resident)",
+        value: child(&[ARGUMENT, &POOLS.to_string()])[0],
         unit: "MiB",
         goal: Goal::None,
         against: None,
         command: COMMAND,
-    }
-    .report();
+    };
+    figure.report();
+}
+
+/// Runs this program with other arguments; returns the numbers that it prints.
+pub fn child(arguments: &[&str]) -> Vec<f64> {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+/// Resident memory of this process, in MiB (proc(5)).
+pub fn resident_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib: f64 = resident
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib / 1024.0
 }
 
 /// Is the idle daemon: prints its resident memory in MiB once every pool is claimed and settled.
@@ -59,12 +67,6 @@ pub async fn run(pools: usize) {
         assert!(began.elapsed() < SETTLED_WITHIN, "the pools did not settle");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let resident = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
-    let kib: f64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
-    println!("{:.1}", kib / 1024.0);
+    println!("{:.1}", resident_mib());
     ours.daemon.stop().await.unwrap();
 }

@@ -178,26 +178,47 @@ fn content_hash(level: &Level) -> [u8; 32] {
 /// first, because the dedupe index keeps hashes over upgrades.
 ///
 /// Gathered first and hashed at once: two dozen small updates cost as much as the hash.
-struct Content(Vec<u8>);
+struct Content {
+    hash: Sha256,
+    gathered: [u8; Self::GATHERED_MAX],
+    len: usize,
+}
 
 impl Content {
-    /// What the fields of a reading usually take.
-    const USUAL_BYTES: usize = 256;
+    /// More than the fields of a reading usually take.
+    const GATHERED_MAX: usize = 320;
 
     fn new(purpose: &[u8]) -> Content {
-        let mut bytes = Vec::with_capacity(Self::USUAL_BYTES);
-        bytes.extend_from_slice(purpose);
-        Content(bytes)
+        let mut content = Content {
+            hash: Sha256::new(),
+            gathered: [0; Self::GATHERED_MAX],
+            len: 0,
+        };
+        content.put(purpose);
+        content
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        if self.len + bytes.len() > Self::GATHERED_MAX {
+            self.hash.update(&self.gathered[..self.len]);
+            self.len = 0;
+        }
+        if bytes.len() > Self::GATHERED_MAX {
+            self.hash.update(bytes);
+            return;
+        }
+        self.gathered[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
     }
 
     fn text(&mut self, text: &str) {
-        self.0.extend_from_slice(&(text.len() as u64).to_le_bytes());
-        self.0.extend_from_slice(text.as_bytes());
+        self.put(&(text.len() as u64).to_le_bytes());
+        self.put(text.as_bytes());
     }
 
     fn number(&mut self, number: Option<u64>) {
-        self.0.push(u8::from(number.is_some()));
-        self.0.extend_from_slice(&number.unwrap_or(0).to_le_bytes());
+        self.put(&[u8::from(number.is_some())]);
+        self.put(&number.unwrap_or(0).to_le_bytes());
     }
 
     fn stream(&mut self, stream: &StreamKey) {
@@ -223,8 +244,9 @@ impl Content {
         }
     }
 
-    fn finish(self) -> [u8; 32] {
-        Sha256::digest(self.0).into()
+    fn finish(mut self) -> [u8; 32] {
+        self.hash.update(&self.gathered[..self.len]);
+        self.hash.finalize().into()
     }
 }
 

@@ -20,7 +20,7 @@ pub fn decode(body: &[u8], items_max: usize) -> Result<Vec<Result<Reading, Rejec
     if let Ok(text) = std::str::from_utf8(body)
         && let Some(readings) = plain::readings(text, begins_with_bracket(body), items_max)
     {
-        return Ok(readings.into_iter().map(Ok).collect());
+        return Ok(readings);
     }
     decode_item_by_item(body, items_max)
 }

@@ -7,32 +7,60 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use sunward_core::signal::{Quality, Scope, StreamKey};
 use sunward_core::time::Timestamp;
 use sunward_core::units::{Basis, Kind};
 
-use super::Reading;
 use super::decode::{Shared, share};
 use super::members::is_plain_name;
+use super::{Reading, Rejection};
+
+/// What a reading usually takes at least, in bytes, to make room for a body's readings at once.
+const READING_BYTES_LOW: usize = 128;
 
 /// The readings of `text`, if nothing about any of them is wrong or unusual.
-pub(super) fn readings(text: &str, in_array: bool, items_max: usize) -> Option<Vec<Reading>> {
+pub(super) fn readings(
+    text: &str,
+    in_array: bool,
+    items_max: usize,
+) -> Option<Vec<Result<Reading, Rejection>>> {
     let mut json = serde_json::Deserializer::from_str(text);
-    let plain = if in_array {
-        Vec::<Plain<'_>>::deserialize(&mut json).ok()?
+    let readings = if in_array {
+        let room = (text.len() / READING_BYTES_LOW).min(items_max);
+        let items = Items { room, items_max };
+        json.deserialize_seq(items).ok()?
     } else {
-        vec![Plain::deserialize(&mut json).ok()?]
+        let plain = Plain::deserialize(&mut json).ok()?;
+        vec![Ok(plain.read(&mut Shared::default())?)]
     };
     json.end().ok()?;
-    if plain.len() > items_max {
-        return None;
+    Some(readings)
+}
+
+/// The items of an array, each made a reading as soon as it is parsed.
+struct Items {
+    room: usize,
+    items_max: usize,
+}
+
+impl<'de> Visitor<'de> for Items {
+    type Value = Vec<Result<Reading, Rejection>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of readings")
     }
-    let mut shared = Shared::default();
-    plain
-        .into_iter()
-        .map(|plain| plain.read(&mut shared))
-        .collect()
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut readings = Vec::with_capacity(self.room);
+        let mut shared = Shared::default();
+        while let Some(plain) = items.next_element::<Plain<'de>>()? {
+            let reading = plain.read(&mut shared);
+            let reading = reading.filter(|_| readings.len() < self.items_max);
+            readings.push(Ok(reading.ok_or_else(|| A::Error::custom("unusual"))?));
+        }
+        Ok(readings)
+    }
 }
 
 /// A field: absent, `null` (which says the same), or there.

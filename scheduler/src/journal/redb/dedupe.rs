@@ -6,8 +6,9 @@
 //! a 64-bit hash that is keyed anew in every process; it is rebuilt from the entries on opening. An
 //! id that the memory knows is read from its entry and compared, so that a hash never decides.
 //!
-//! Memory, measured with `memory_of_a_million_ids`: about 60 bytes per id where appends are large,
-//! 110 where each has one id. An entry is deleted once none of its ids counts any more.
+//! Memory, as `cargo bench -p sunward --bench ingest` measures it: about 50 MiB for a million ids; where
+//! every append has one id only, about 40 bytes more per id. An entry is deleted once none of its ids
+//! counts any more.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -49,6 +50,48 @@ impl Place {
 /// The keyed hash of a source and an id.
 type Key = u64;
 
+/// Parts of [`Places`]; each grows by itself.
+const PARTS: usize = 256;
+
+/// Where each id is. In parts, so that growing moves a few thousand places at once, which stay in the
+/// processor's cache, and never a million, which would hold up a commit.
+#[derive(Debug)]
+struct Places {
+    parts: Vec<ByHash<Place>>,
+    len: usize,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let mut parts = Vec::new();
+        parts.resize_with(PARTS, ByHash::default);
+        Places { parts, len: 0 }
+    }
+}
+
+impl Places {
+    /// Bits of the key that a part's own table does not look at first: it takes the lowest and the
+    /// highest.
+    fn part(key: Key) -> usize {
+        (key >> 32) as usize % PARTS
+    }
+
+    fn get(&self, key: Key) -> Option<Place> {
+        self.parts[Self::part(key)].get(&key).copied()
+    }
+
+    fn insert(&mut self, key: Key, place: Place) -> Option<Place> {
+        let before = self.parts[Self::part(key)].insert(key, place);
+        self.len += usize::from(before.is_none());
+        before
+    }
+
+    fn remove(&mut self, key: Key) {
+        let removed = self.parts[Self::part(key)].remove(&key);
+        self.len -= usize::from(removed.is_some());
+    }
+}
+
 /// An append whose entry is stored.
 #[derive(Debug)]
 struct Stored {
@@ -60,7 +103,7 @@ struct Stored {
 /// What counts, whatever its source.
 #[derive(Debug, Default)]
 struct Known {
-    places: ByHash<Place>,
+    places: Places,
     stored: BTreeMap<u64, Stored>,
     /// Entries without an id that counts, to be deleted with the next appends.
     spent: BTreeSet<u64>,
@@ -78,10 +121,10 @@ impl Known {
 
     /// Forgets the id at `place`, unless it has moved on; returns its stamp.
     fn forget(&mut self, key: Key, place: Place) -> Option<i64> {
-        if self.places.get(&key) != Some(&place) {
+        if self.places.get(key) != Some(place) {
             return None;
         }
-        self.places.remove(&key);
+        self.places.remove(key);
         self.release(place)
     }
 
@@ -120,9 +163,38 @@ impl Source {
         self.by_age.front().map(|(_, place)| *place)
     }
 
-    fn add(&mut self, key: Key, place: Place, known: &mut Known) {
-        self.by_age.push_back((key, place));
-        self.ids += u64::from(known.put(key, place));
+    /// Puts ids at `first` and the places after it.
+    fn add(&mut self, first: Place, keys: &[Key], known: &mut Known) {
+        // Looked up all at once before they are put one by one: the processor fetches what is far in
+        // memory for many of them together.
+        let new = keys.iter().filter(|key| known.places.get(**key).is_none());
+        self.by_age.reserve(new.count());
+        for (nth, key) in (0..).zip(keys) {
+            let place = Place(first.0 + nth);
+            self.by_age.push_back((*key, place));
+            self.ids += u64::from(known.put(*key, place));
+        }
+    }
+
+    /// Drops the `count` oldest places; returns how many ids were forgotten by that before they had
+    /// aged out.
+    fn evict(&mut self, count: u64, known: &mut Known, now_ms: i64) -> u64 {
+        let count = self.by_age.len().min(count as usize);
+        let oldest: Vec<(Key, Place)> = self.by_age.drain(..count).collect();
+        // All at once, as above.
+        let current = |(key, place): &(Key, Place)| known.places.get(*key) == Some(*place);
+        let current: Vec<bool> = oldest.iter().map(current).collect();
+        let mut evicted = 0;
+        for ((key, place), _) in oldest
+            .into_iter()
+            .zip(current)
+            .filter(|(_, current)| *current)
+        {
+            let at_ms = known.forget(key, place);
+            self.ids = self.ids.saturating_sub(1);
+            evicted += u64::from(at_ms.is_some_and(|at_ms| !aged_out(at_ms, now_ms)));
+        }
+        evicted
     }
 
     /// Drops the oldest place; returns the stamp of the id that was forgotten by that, if one was.
@@ -137,7 +209,7 @@ impl Source {
     fn sweep(&mut self, known: &Known) {
         if self.by_age.len() as u64 > 2 * self.ids + STALE_MAX {
             self.by_age
-                .retain(|(key, place)| known.places.get(key) == Some(place));
+                .retain(|(key, place)| known.places.get(*key) == Some(*place));
         }
     }
 }
@@ -228,7 +300,7 @@ impl Ids {
             evicted += self.add(Place::new(index, nth), at_ms, of_one_source);
             nth += of_one_source.len();
         }
-        while (self.known.places.len() > DEDUPE_IDS_MAX || self.sources.len() > DEDUPE_SOURCES_MAX)
+        while (self.known.places.len > DEDUPE_IDS_MAX || self.sources.len() > DEDUPE_SOURCES_MAX)
             && let Some((_, source)) = self.oldest.first_key_value()
         {
             let source = Arc::clone(source);
@@ -250,15 +322,14 @@ impl Ids {
             return 0;
         };
         let oldest = source.oldest();
-        for (nth, entry) in (0..).zip(entries) {
-            let key = self.hash.of(entry.source, entry.id);
-            source.add(key, Place(first.0 + nth), &mut self.known);
-        }
+        let key = |entry: &DedupeEntry<'_>| self.hash.of(entry.source, entry.id);
+        let keys: Vec<Key> = entries.iter().map(key).collect();
+        source.add(first, &keys, &mut self.known);
         source.sweep(&self.known);
         let mut evicted = 0;
         while source.ids > self.per_source_max && !source.by_age.is_empty() {
-            let at_ms = source.drop_oldest(&mut self.known);
-            evicted += u64::from(at_ms.is_some_and(|at_ms| !aged_out(at_ms, now_ms)));
+            let over = source.ids - self.per_source_max;
+            evicted += source.evict(over, &mut self.known, now_ms);
         }
         self.note_oldest(name, oldest);
         evicted
@@ -311,7 +382,7 @@ impl Ids {
     /// Where each key may be, without what has aged out at `now_ms`.
     pub(super) fn places(&self, keys: &[DedupeKey<'_>], now_ms: i64) -> Vec<Option<u64>> {
         let place = |key: &DedupeKey<'_>| {
-            let place = *self.known.places.get(&self.hash.of(key.source, key.id))?;
+            let place = self.known.places.get(self.hash.of(key.source, key.id))?;
             (!self.known.is_aged(place, now_ms)).then_some(place.0)
         };
         keys.iter().map(place).collect()

@@ -243,15 +243,16 @@ pub(super) fn unseal_ids(
 }
 
 fn split_id<'v>(rest: &mut &'v [u8]) -> Option<DedupeEntry<'v>> {
-    let source_len = u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?);
-    let id_len = u16::from_le_bytes(rest.split_off(..2)?.try_into().ok()?);
-    let source = rest.split_off(..usize::from(source_len))?;
-    let id = rest.split_off(..usize::from(id_len))?;
-    let hash = rest.split_off(..size_of::<BodyHash>())?;
+    let (source_len, after) = rest.split_first_chunk()?;
+    let (id_len, mut after) = after.split_first_chunk()?;
+    let source = after.split_off(..usize::from(u16::from_le_bytes(*source_len)))?;
+    let id = after.split_off(..usize::from(u16::from_le_bytes(*id_len)))?;
+    let (hash, after) = after.split_first_chunk()?;
+    *rest = after;
     Some(DedupeEntry {
         source: std::str::from_utf8(source).ok()?,
         id: std::str::from_utf8(id).ok()?,
-        hash: hash.try_into().ok()?,
+        hash: *hash,
     })
 }
 
