@@ -124,6 +124,8 @@ pub struct Envelope {
     pub time: Timestamp,
     /// The instant after which the sender no longer waits.
     pub deadline: Option<Timestamp>,
+    /// With [`EventKind::SitePower`]: percent of training power still allowed.
+    pub power_percent: Option<u8>,
     /// Why.
     pub cause: Cause,
 }
@@ -140,6 +142,8 @@ pub enum EventKind {
     SiteDraining,
     /// The leave is done; replicas are written next.
     SiteDrained,
+    /// The share of training power that the site may use has changed.
+    SitePower,
 }
 
 impl EventKind {
@@ -150,6 +154,7 @@ impl EventKind {
             EventKind::SiteReady => "site.ready",
             EventKind::SiteDraining => "site.draining",
             EventKind::SiteDrained => "site.drained",
+            EventKind::SitePower => "site.power",
         }
     }
 }

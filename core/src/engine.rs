@@ -195,6 +195,10 @@ impl Engine {
                     });
                 }
             },
+            Event::GridEventAccepted(_)
+            | Event::OverrideSet(_)
+            | Event::OverrideCleared { .. }
+            | Event::BudgetSet { .. } => {}
             Event::PoolObserved(seen) => self.observe(seen, out),
             Event::ActionSettled(settled) => self.settle(settled, out),
             Event::Started(started) => self.start(started),

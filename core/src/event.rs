@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use sunward_policies::document::SourceFile;
 use sunward_policies::time::Timestamp;
 
+use crate::grid_event::GridEvent;
+use crate::overrides::Override;
 use crate::signal::Level;
 
 /// One thing that happened, as it is journaled.
@@ -19,6 +21,28 @@ pub enum Event {
     Started(Started),
     /// A level passed every check at the edge.
     SignalAccepted(Level),
+    /// A grid event, or a new revision of one, passed every check at the edge.
+    GridEventAccepted(GridEvent),
+    /// An operator set an override.
+    OverrideSet(Override),
+    /// An operator ended an override before its expiry.
+    OverrideCleared {
+        /// Which.
+        id: Arc<str>,
+        /// Who ended it.
+        by: String,
+    },
+    /// An operator said what a budget has spent so far in its running period.
+    BudgetSet {
+        /// `policy/budget`.
+        budget: Arc<str>,
+        /// The site, federation or pool whose sum it is; empty for the fleet's.
+        part: Arc<str>,
+        /// Spent, in the measure's integer unit; zero or more.
+        spent: i64,
+        /// Who said so.
+        by: String,
+    },
     /// A pool was seen, by a watch, by a claim's answer or by the memory actuator.
     PoolObserved(PoolObservation),
     /// A cluster's API server can't be reached.

@@ -20,8 +20,10 @@ pub mod board;
 pub mod engine;
 pub mod event;
 pub mod fleet;
+pub mod grid_event;
 pub mod invariants;
 pub mod ledger;
+pub mod overrides;
 pub mod planner;
 #[cfg(feature = "plant")]
 pub mod plant;

@@ -137,6 +137,7 @@ impl Federation {
             site: site.clone(),
             time: issuer.at,
             deadline: None,
+            power_percent: None,
             cause: issuer.cause.clone(),
         };
         let state = SiteState {

@@ -8,6 +8,8 @@ use sunward_policies::document::SourceFile;
 use sunward_policies::time::Timestamp;
 
 use crate::board::Board;
+use crate::grid_event::GridEvent;
+use crate::overrides::Override;
 use crate::pools::Pools;
 use crate::rounds::Federation;
 
@@ -30,6 +32,10 @@ pub struct State {
     pub policies: Vec<SourceFile>,
     /// What is known.
     pub board: Board,
+    /// Grid events by source and id: those that act, will act, or ended a little while ago.
+    pub grid_events: BTreeMap<(Arc<str>, Arc<str>), GridEvent>,
+    /// Overrides by id.
+    pub overrides: BTreeMap<Arc<str>, Override>,
     /// Every pool of the fleet.
     pub pools: Pools,
     /// Every federation that ever issued an event.

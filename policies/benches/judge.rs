@@ -56,17 +56,14 @@ fn main() {
         min: 0,
         max: 3,
         training_kw: 2.0,
+        ready_after: sunward_policies::Span::ZERO,
         site_power_limit_kw: None,
     };
     let readings = [
         Reading::Fresh { value: 90.0 },
         Reading::Fresh { value: 12.0 },
     ];
-    let facts = Facts {
-        now: Timestamp::from_millis(1_700_000_000_000),
-        readings: &readings,
-        pool,
-    };
+    let facts = Facts::present(Timestamp::from_millis(1_700_000_000_000), &readings, pool);
     let signals = [
         ("carbon", Unit::GramPerKilowattHour),
         ("surplus", Unit::Kilowatt),

@@ -3,7 +3,9 @@
 //! [`TABLE`] is the one list of variables beside the signals; the checker, the documentation and the evaluator read
 //! it, so that a name can't exist in one of them alone.
 
-use crate::time::Timestamp;
+use std::fmt;
+
+use crate::time::{Span, Timestamp};
 use crate::units::Unit;
 
 /// One signal as the board sees it at the instant of judging. Only a fresh value is evaluated; a stale one is kept
@@ -37,8 +39,57 @@ pub struct PoolFacts {
     pub max: u32,
     /// What one worker draws while it trains, kW.
     pub training_kw: f64,
+    /// Expected from a request to a worker that can train.
+    pub ready_after: Span,
     /// What the site may draw, kW, where the fleet file says so.
     pub site_power_limit_kw: Option<f64>,
+}
+
+/// A calendar at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CalendarFact {
+    /// Whether one of its windows is open.
+    pub open: bool,
+    /// The first instant after it at which that changes; `None`: never, as far as the calendar reaches.
+    pub until: Option<Timestamp>,
+}
+
+/// What a signal is said to be at an instant ahead.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ahead {
+    /// By the issues known now; `Missing` where none is believed.
+    pub reading: Reading,
+    /// The first later instant at which another issue, or none, is said to hold; `None`: nothing later is known.
+    pub until: Option<Timestamp>,
+}
+
+/// A look ahead: what is known now about later instants.
+pub trait Outlook: fmt::Debug {
+    /// A signal, by its index among the policy's bindings, at an instant that is not before now.
+    fn signal(&self, index: usize, at: Timestamp) -> Ahead;
+
+    /// A calendar, by its index among the policy's calendars, at an instant that is not before now.
+    fn calendar(&self, index: usize, at: Timestamp) -> CalendarFact;
+}
+
+/// Nothing is known ahead.
+#[derive(Clone, Copy, Debug)]
+pub struct NoOutlook;
+
+impl Outlook for NoOutlook {
+    fn signal(&self, _: usize, _: Timestamp) -> Ahead {
+        Ahead {
+            reading: Reading::Missing,
+            until: None,
+        }
+    }
+
+    fn calendar(&self, _: usize, _: Timestamp) -> CalendarFact {
+        CalendarFact {
+            open: false,
+            until: None,
+        }
+    }
 }
 
 /// Everything a rule may look at.
@@ -48,6 +99,12 @@ pub struct Facts<'a> {
     pub now: Timestamp,
     /// One reading per binding of the policy, in the order of [`crate::Policy::signals`].
     pub readings: &'a [Reading],
+    /// One per binding: how many readings its stream has had so far, for conditions that count samples.
+    pub samples: &'a [u64],
+    /// One per calendar of the policy, in the order of [`crate::Policy::calendars`].
+    pub calendars: &'a [CalendarFact],
+    /// What is known ahead.
+    pub outlook: &'a dyn Outlook,
     /// The pool that is judged.
     pub pool: PoolFacts,
 }
@@ -122,7 +179,19 @@ pub const TABLE: &[VariableRow] = &[
     },
 ];
 
-impl Facts<'_> {
+impl<'a> Facts<'a> {
+    /// Without calendars, samples and outlook.
+    pub fn present(now: Timestamp, readings: &'a [Reading], pool: PoolFacts) -> Facts<'a> {
+        Facts {
+            now,
+            readings,
+            samples: &[],
+            calendars: &[],
+            outlook: &NoOutlook,
+            pool,
+        }
+    }
+
     /// The value of a variable; NaN where it is unknown.
     pub fn variable(&self, variable: Variable) -> f64 {
         match variable {

@@ -10,12 +10,14 @@
 //! | [`diagnostic`], [`codes`], [`yaml`] | what is wrong with a text, where, and how to mend it; rendering lives here alone |
 //! | [`document`] | the file format |
 //! | [`facts`] | what a rule may look at, and the table of variables |
+//! | [`calendar`] | windows that recur and periods of budgets, in named time zones |
 //! | [`expr`] | conditions: CEL syntax, checked for types and units, three-valued evaluation |
 //! | [`rules`] | one file per kind of rule; a rule's memory, verdict and reason |
 //! | [`policy`] | from files to a compiled [`PolicySet`] |
 //! | [`mod@arbitrate`] | many verdicts, one winner per pool |
 
 pub mod arbitrate;
+pub mod calendar;
 pub mod codes;
 pub mod diagnostic;
 pub mod document;
@@ -28,12 +30,14 @@ pub mod units;
 pub mod yaml;
 
 pub use arbitrate::{Candidate, arbitrate};
+pub use calendar::{Calendar, Period, Recurrence};
 pub use diagnostic::{Diagnostic, Severity, TextRange};
 pub use document::SourceFile;
-pub use facts::{Facts, PoolFacts, Reading};
+pub use facts::{Ahead, CalendarFact, Facts, NoOutlook, Outlook, PoolFacts, Reading};
 pub use policy::{
-    BindingScope, CompiledRule, Mode, OnMissing, Policy, PolicySet, Ramp, RampStep, SignalBinding,
-    Then,
+    BindingScope, Budget, BudgetScope, CalendarBinding, CompiledRule, Deadline, Expectation, Floor,
+    Measure, Mode, OnDispatch, OnEstimated, OnMissing, Policy, PolicySet, Ramp, RampStep,
+    SignalBinding, Then, Weight, Window,
 };
 pub use rules::{Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
 pub use time::{Span, TimeError, Timestamp};

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::calendar::{Calendar, Recurrence};
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Severity, TextRange};
 use crate::document::{POLICY_FILES_MAX, SourceFile};
+use crate::expr::Quantity;
 use crate::rules::Rule;
-use crate::time::Span;
+use crate::time::{Span, Timestamp};
 use crate::units::{Basis, Kind};
 
 mod compile;
@@ -54,6 +56,16 @@ pub struct OnMissing {
     pub then: Then,
 }
 
+/// What a value that the source estimated or forecast for the present counts as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnEstimated {
+    /// As a value.
+    #[default]
+    Use,
+    /// As missing: it is shown, never evaluated.
+    Missing,
+}
+
 /// One signal of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignalBinding {
@@ -71,8 +83,160 @@ pub struct SignalBinding {
     pub max_age: Span,
     /// What happens without a fresh value.
     pub on_missing: OnMissing,
+    /// What an estimated value counts as.
+    pub on_estimated: OnEstimated,
+    /// How long after its issue a value for the future is believed; `None`: the policy does not look ahead on this
+    /// signal.
+    pub forecast_max_age: Option<Span>,
+    /// The meter includes what our own pools draw at the site: that draw, as it was at the start of the value's
+    /// interval, is added to the value before it is evaluated. Only for kinds in kW with the site's scope.
+    pub add_back_own_draw: bool,
     /// Where the file says so.
     pub range: TextRange,
+}
+
+/// A calendar of a policy: windows that recur, in a named time zone.
+#[derive(Clone, Debug)]
+pub struct CalendarBinding {
+    /// `NAME` of the variable `calendar.NAME` in expressions.
+    pub name: String,
+    /// Its windows.
+    pub calendar: Calendar,
+    /// Where the file says so.
+    pub range: TextRange,
+}
+
+/// From what the length of a window is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Expectation {
+    /// The window ends at the first instant ahead at which, by the issued forecast, the rule would want to release or
+    /// could not be decided.
+    Forecast,
+    /// It ends with the open window of a calendar, by its index among the policy's calendars.
+    Schedule {
+        /// That index.
+        calendar: usize,
+    },
+    /// The partner guarantees that each window lasts so long from the instant at which `activate.when` became true.
+    Guarantee {
+        /// How long.
+        lasts: Span,
+    },
+}
+
+/// The least window worth starting for, and when to leave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// From what its length is expected.
+    pub expect: Expectation,
+    /// Training time that must be left after a worker is ready and the start is paid for; may be zero.
+    pub at_least: Span,
+    /// Training time that a start costs beside the pool's `ready_after` (image pull, checkpoint load).
+    pub start_cost: Span,
+    /// Release so long before the expected end; `None`: the release condition alone ends it.
+    pub leave_before_end: Option<Span>,
+}
+
+/// What a budget counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Measure {
+    /// Workers wanted, at any instant.
+    Workers,
+    /// Nameplate power of the workers wanted, in watts, at any instant.
+    Power,
+    /// Energy over a period, in mWh.
+    Energy,
+    /// Emissions over a period, in mg CO2e.
+    Carbon,
+    /// Money over a period, in thousandths of the signal's currency.
+    Money,
+}
+
+/// Over which of the pools that the policy governs a budget is kept; each scope has a sum of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BudgetScope {
+    /// All of them together.
+    Fleet,
+    /// Those of one site.
+    Site,
+    /// Those of one federation; a pool in none is outside.
+    Federation,
+    /// Each alone.
+    Pool,
+}
+
+/// By what a unit of energy is weighed for a budget of emissions or money.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weight {
+    /// The signal, by its index among the policy's bindings: `carbon_intensity` or `energy_price`.
+    pub signal: usize,
+    /// What counts while it has no fresh value, in its canonical unit: missing is never free.
+    pub assume: f64,
+}
+
+/// A hard budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    /// Unique within its policy.
+    pub name: String,
+    /// What it counts.
+    pub measure: Measure,
+    /// The most, in the measure's integer unit.
+    pub limit: i64,
+    /// The unit as the file wrote it, for showing.
+    pub unit: String,
+    /// For energy, emissions and money: the period after which the count starts again.
+    pub period: Option<Recurrence>,
+    /// Over which pools.
+    pub scope: BudgetScope,
+    /// For emissions and money.
+    pub weight: Option<Weight>,
+    /// Where the file says so.
+    pub range: TextRange,
+}
+
+/// So many sites of a federation stay active, whatever the rules say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Floor {
+    /// Unique within its policy.
+    pub name: String,
+    /// Whose sites; `None`: of all pools that the policy governs.
+    pub federation: Option<String>,
+    /// How many.
+    pub sites: u32,
+    /// Whether it may start a site whose signals are missing. Else it only keeps.
+    pub run_on_missing: bool,
+    /// Where the file says so.
+    pub range: TextRange,
+}
+
+/// So much work is done by an instant, in the least bad hours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    /// Unique within its policy.
+    pub name: String,
+    /// Whose pools; `None`: all that the policy governs.
+    pub federation: Option<String>,
+    /// By when.
+    pub finish_by: Timestamp,
+    /// Work, in worker-milliseconds of ready workers, counted from when the policy came into force.
+    pub work: i64,
+    /// Spare time kept before `finish_by`.
+    pub margin: Span,
+    /// Where the file says so.
+    pub range: TextRange,
+}
+
+/// What a dispatch (a call for demand response) does to the pools of its scope. Limits and emergencies always act.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnDispatch {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// They go to their minimum.
+    Release,
+    /// Training power is held to this percentage where the site supports it; where it does not, as `Release`.
+    PowerPercent(u8),
 }
 
 /// At most `workers` more (or fewer) in any `every`.
@@ -120,8 +284,22 @@ pub struct Policy {
     pub selector: BTreeMap<String, String>,
     /// Its signals, by name; a rule's [`crate::SignalSet`] and the readings of [`crate::Facts`] use this order.
     pub signals: Vec<SignalBinding>,
+    /// Its calendars, by name; the order of [`crate::Facts::calendars`].
+    pub calendars: Vec<CalendarBinding>,
     /// Its rules, in the order of the file.
     pub rules: Vec<CompiledRule>,
+    /// Which pool to prefer where not all can run: the higher the better; unknown comes last.
+    pub score: Option<Quantity>,
+    /// Its budgets, in the order of the file.
+    pub budgets: Vec<Budget>,
+    /// Its floors, in the order of the file.
+    pub floors: Vec<Floor>,
+    /// Its deadlines, in the order of the file.
+    pub deadlines: Vec<Deadline>,
+    /// At most so many of its sites may be changing at a time.
+    pub max_changing_sites: Option<u32>,
+    /// What a dispatch does.
+    pub on_dispatch: OnDispatch,
     /// The least time between a start and a release.
     pub min_run: Span,
     /// The least time between a release and a start.

@@ -150,15 +150,13 @@ fn the_shipped_policy_does_what_its_comment_says() {
         min: 0,
         max: 3,
         training_kw: 2.0,
+        ready_after: Span::ZERO,
         site_power_limit_kw: None,
     };
     let mut memory = Memory::new(false);
     let mut judge = |minute: i64, reading: Reading| {
-        let facts = Facts {
-            now: Timestamp::from_millis(minute * 60_000),
-            readings: &[reading],
-            pool,
-        };
+        let readings = [reading];
+        let facts = Facts::present(Timestamp::from_millis(minute * 60_000), &readings, pool);
         let judgement = policy.rules[0].rule.judge(&facts, &mut memory);
         (
             judgement.verdict.unwrap().intent,
@@ -364,6 +362,7 @@ fn policy(name: &str, priority: i32, observes: bool) -> Policy {
 fn verdict(intent: Intent) -> Verdict {
     Verdict {
         intent,
+        workers: None,
         reason: Reason::Running,
     }
 }

@@ -95,6 +95,7 @@ fn foreign(term: u64, sequence: u64) -> Envelope {
         site: "elsewhere".into(),
         time: Timestamp::from_millis(1),
         deadline: None,
+        power_percent: None,
         cause: Cause {
             index: 1,
             by: "other".into(),

@@ -301,6 +301,7 @@ fn site(
             .longitude
             .as_ref()
             .map(|at| findings.number(at, "longitude", -180.0, 180.0)),
+        power_tiers: Vec::new(),
         power_limit_kw: doc
             .power_limit_kw
             .as_ref()

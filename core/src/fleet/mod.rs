@@ -96,6 +96,8 @@ pub struct Site {
     pub longitude: Option<f64>,
     /// The most that its pools may draw together, kW.
     pub power_limit_kw: Option<f64>,
+    /// Percentages of training power that the site's workers can be held to, descending, 100 first; empty: none.
+    pub power_tiers: Vec<u8>,
     /// Its code in each scheme: scheme -> code.
     pub zones: BTreeMap<Arc<str>, Arc<str>>,
 }

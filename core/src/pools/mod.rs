@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use sunward_policies::arbitrate::{Candidate, arbitrate};
-use sunward_policies::facts::{Facts, PoolFacts};
+use sunward_policies::facts::{Facts, NoOutlook, PoolFacts};
 use sunward_policies::policy::PolicySet;
 use sunward_policies::rules::{Memory, Reason, Verdict};
 use sunward_policies::time::{Span, Timestamp};
@@ -393,6 +393,7 @@ impl PoolState {
             min: pool.min_workers,
             max: pool.max_workers,
             training_kw: pool.training_kw,
+            ready_after: pool.ready_after,
             site_power_limit_kw: pool.site_power_limit_kw,
         };
         let running = facts.wanted > pool.min_workers;
@@ -412,6 +413,9 @@ impl PoolState {
             let facts = Facts {
                 now: context.now,
                 readings: readings.as_slice(),
+                samples: &[],
+                calendars: &[],
+                outlook: &NoOutlook,
                 pool: facts,
             };
             for (index, rule) in policy.rules.iter().enumerate() {
@@ -459,6 +463,10 @@ fn word(verdict: Verdict) -> &'static str {
         Reason::MissingKept { .. } => "missing_kept",
         Reason::BothHold => "both_hold",
         Reason::Undecidable => "undecidable",
+        Reason::ActivateSamples { .. } => "activate_samples",
+        Reason::ReleaseSamples { .. } => "release_samples",
+        Reason::WindowTooShort { .. } => "window_too_short",
+        Reason::LeavingAhead { .. } => "leaving_ahead",
     }
 }
 

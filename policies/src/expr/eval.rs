@@ -104,7 +104,7 @@ fn known(value: f64) -> f64 {
 }
 
 impl Number {
-    fn evaluate(&self, facts: &Facts<'_>) -> f64 {
+    pub(super) fn evaluate(&self, facts: &Facts<'_>) -> f64 {
         match self {
             Number::Constant(value) => *value,
             Number::Signal(index) => facts.signal(usize::from(*index)),

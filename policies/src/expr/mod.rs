@@ -163,5 +163,31 @@ impl Condition {
     }
 }
 
+/// An expression whose value is a number, checked and ready to evaluate.
+#[derive(Clone, Debug)]
+pub struct Quantity {
+    text: String,
+    root: eval::Number,
+    signals: SignalSet,
+}
+
+impl Quantity {
+    /// Its value, in its unit; `None` where that is unknown. Allocates nothing.
+    #[inline]
+    pub fn evaluate(&self, facts: &Facts<'_>) -> Option<f64> {
+        Some(self.root.evaluate(facts)).filter(|value| value.is_finite())
+    }
+
+    /// The bindings that it reads.
+    pub const fn signals(&self) -> SignalSet {
+        self.signals
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 #[cfg(test)]
 mod tests;

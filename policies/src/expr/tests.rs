@@ -13,6 +13,7 @@ const POOL: PoolFacts = PoolFacts {
     min: 0,
     max: 3,
     training_kw: 2.5,
+    ready_after: crate::Span::ZERO,
     site_power_limit_kw: None,
 };
 
@@ -37,11 +38,7 @@ fn value(text: &str) -> Option<bool> {
         Reading::Missing,
         Reading::Stale { value: 10.0 },
     ];
-    let facts = Facts {
-        now: Timestamp::from_millis(0),
-        readings: &readings,
-        pool: POOL,
-    };
+    let facts = Facts::present(Timestamp::from_millis(0), &readings, POOL);
     compile(text)
         .unwrap_or_else(|findings| panic!("{text}: {findings:?}"))
         .evaluate(&facts)
@@ -392,11 +389,7 @@ fn any_signals() -> impl Strategy<Value = [Option<f64>; 3]> {
 fn evaluate(condition: &Condition, signals: [Option<f64>; 3]) -> Option<bool> {
     let readings =
         signals.map(|value| value.map_or(Reading::Missing, |value| Reading::Fresh { value }));
-    condition.evaluate(&Facts {
-        now: Timestamp::from_millis(0),
-        readings: &readings,
-        pool: POOL,
-    })
+    condition.evaluate(&Facts::present(Timestamp::from_millis(0), &readings, POOL))
 }
 
 /// Without units, so that every tree is well typed. A divisor written as 0 is refused, so it may fail.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Mode, Policy, Ramp, RampStep};
+use super::{Mode, OnDispatch, Policy, Ramp, RampStep};
 use crate::codes;
 use crate::diagnostic::{Diagnostic, Severity, TextRange};
 use crate::document::{
@@ -129,7 +129,14 @@ impl Compiler<'_> {
             mode: mode?,
             selector: selector?,
             signals,
+            calendars: Vec::new(),
             rules,
+            score: None,
+            budgets: Vec::new(),
+            floors: Vec::new(),
+            deadlines: Vec::new(),
+            max_changing_sites: None,
+            on_dispatch: OnDispatch::default(),
             min_run: min_run?,
             min_rest: min_rest?,
             ramp,

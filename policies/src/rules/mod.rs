@@ -61,6 +61,32 @@ pub enum Reason {
     BothHold,
     /// A condition that reads no signal can't be decided (an unknown fact, a division by zero): released at once.
     Undecidable,
+    /// The activate condition holds, but has not yet held for enough readings.
+    ActivateSamples {
+        /// Readings that it has held for.
+        seen: u32,
+        /// Readings that it must hold for.
+        needed: u32,
+    },
+    /// The release condition holds, but has not yet held for enough readings.
+    ReleaseSamples {
+        /// Readings that it has held for.
+        seen: u32,
+        /// Readings that it must hold for.
+        needed: u32,
+    },
+    /// The activate condition holds, but the window is expected to end too early to be worth a start.
+    WindowTooShort {
+        /// When it is expected to end; `None`: nothing says how long it lasts.
+        ends: Option<Timestamp>,
+        /// When it would have to end at the earliest.
+        needed: Timestamp,
+    },
+    /// Released ahead of the window's expected end.
+    LeavingAhead {
+        /// That end.
+        ends: Timestamp,
+    },
 }
 
 /// What a rule says about one pool at one instant.
@@ -68,6 +94,8 @@ pub enum Reason {
 pub struct Verdict {
     /// What it wants.
     pub intent: Intent,
+    /// With [`Intent::Activate`]: at most so many workers; `None`: as many as the pool has.
+    pub workers: Option<u32>,
     /// Why.
     pub reason: Reason,
 }
@@ -216,6 +244,24 @@ impl Reason {
             }
             Reason::Undecidable => {
                 "a condition without signals can't be decided; released".to_owned()
+            }
+            Reason::ActivateSamples { seen, needed } => {
+                format!("the activate condition holds for {seen} of {needed} readings")
+            }
+            Reason::ReleaseSamples { seen, needed } => {
+                format!("the release condition holds for {seen} of {needed} readings")
+            }
+            Reason::WindowTooShort {
+                ends: Some(ends),
+                needed,
+            } => format!(
+                "the window is expected to end at {ends}; a start pays only if it lasts until {needed}"
+            ),
+            Reason::WindowTooShort { ends: None, needed } => {
+                format!("nothing says that the window lasts until {needed}, as a start would need")
+            }
+            Reason::LeavingAhead { ends } => {
+                format!("the window is expected to end at {ends}; leaving ahead of it")
             }
         }
     }

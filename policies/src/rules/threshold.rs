@@ -157,7 +157,11 @@ impl Threshold {
             Intent::Release
         };
         Judgement {
-            verdict: Some(Verdict { intent, reason }),
+            verdict: Some(Verdict {
+                intent,
+                workers: None,
+                reason,
+            }),
             next_change_at: next,
         }
     }
@@ -175,7 +179,11 @@ impl Threshold {
 
 fn settled(intent: Intent, reason: Reason, next_change_at: Option<Timestamp>) -> Judgement {
     Judgement {
-        verdict: Some(Verdict { intent, reason }),
+        verdict: Some(Verdict {
+            intent,
+            workers: None,
+            reason,
+        }),
         next_change_at,
     }
 }

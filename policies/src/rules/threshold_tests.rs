@@ -16,6 +16,7 @@ const POOL: PoolFacts = PoolFacts {
     min: 0,
     max: 3,
     training_kw: 2.0,
+    ready_after: Span::ZERO,
     site_power_limit_kw: None,
 };
 
@@ -54,14 +55,7 @@ fn reading(value: f64) -> Reading {
 
 fn judge(rule: &Threshold, memory: &mut Memory, now: Timestamp, values: [f64; 2]) -> Judgement {
     let readings = values.map(reading);
-    let judgement = rule.judge(
-        &Facts {
-            now,
-            readings: &readings,
-            pool: POOL,
-        },
-        memory,
-    );
+    let judgement = rule.judge(&Facts::present(now, &readings, POOL), memory);
     if let Some(next) = judgement.next_change_at {
         assert!(next > now, "the next change lies in the future");
     }
@@ -139,6 +133,7 @@ fn transcript(rule: &Threshold, mut memory: Memory, changes: &[Change]) -> Strin
                 Reason::Resting => "resting".to_owned(),
                 Reason::BothHold => "both hold".to_owned(),
                 Reason::Undecidable => "undecidable".to_owned(),
+                other => other.to_string(),
             };
             let _ = writeln!(out, "{} {} {reason}", at(now), verdict.intent);
         }
@@ -397,14 +392,7 @@ fn a_stale_or_infinite_value_is_not_evaluated() {
     ] {
         let mut memory = Memory::new(true);
         let readings = [gone, Reading::Fresh { value: 0.0 }];
-        let judged = rule.judge(
-            &Facts {
-                now: minute(0),
-                readings: &readings,
-                pool: POOL,
-            },
-            &mut memory,
-        );
+        let judged = rule.judge(&Facts::present(minute(0), &readings, POOL), &mut memory);
         let reason = Reason::MissingHolding {
             signal: 0,
             until: minute(10),
@@ -413,6 +401,7 @@ fn a_stale_or_infinite_value_is_not_evaluated() {
             judged.verdict,
             Some(Verdict {
                 intent: Intent::Hold,
+                workers: None,
                 reason
             })
         );
@@ -556,7 +545,7 @@ proptest! {
         let mut wrong = None;
         walk(&rule, &mut memory, &changes, &[], 500, |now, verdict| {
             let values = changes.iter().rev().find(|change| minute(change.0) <= now).unwrap().1.map(reading);
-            let holds = rule.activate.when.evaluate(&Facts { now, readings: &values, pool: POOL });
+            let holds = rule.activate.when.evaluate(&Facts::present(now, &values, POOL));
             match holds {
                 Some(false) => true_since = None,
                 Some(true) => true_since = true_since.or(Some(now)),

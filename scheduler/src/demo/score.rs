@@ -224,7 +224,7 @@ impl Score {
                         why,
                     });
                 }
-                EventKind::SiteDraining | EventKind::SiteDrained => {}
+                EventKind::SiteDraining | EventKind::SiteDrained | EventKind::SitePower => {}
             }
         }
         self.look(engine, at);

@@ -99,6 +99,7 @@ mod tests {
             site: "caiso".into(),
             time: Timestamp::from_millis(1_686_000_000_123),
             deadline: None,
+            power_percent: None,
             cause: Cause {
                 index: 912,
                 by: "curtailment/threshold".into(),

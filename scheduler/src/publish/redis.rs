@@ -468,7 +468,7 @@ fn stream_end(federation: &Arc<str>, at: Cursor) -> StreamEnd {
 fn state_of(kind: EventKind) -> (&'static str, &'static str) {
     match kind {
         EventKind::SiteJoining => ("joining", "ready"),
-        EventKind::SiteReady => ("ready", "ready"),
+        EventKind::SiteReady | EventKind::SitePower => ("ready", "ready"),
         EventKind::SiteDraining => ("draining", "drained"),
         EventKind::SiteDrained => ("drained", "drained"),
     }

@@ -165,6 +165,7 @@ impl History {
                 matches!(before, Stage::Joining | Stage::Ready),
             ),
             EventKind::SiteDrained => (Stage::Drained, before == Stage::Draining),
+            EventKind::SitePower => (before, true),
         };
         if !follows {
             let kind = envelope.kind.as_str();

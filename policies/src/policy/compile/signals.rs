@@ -5,7 +5,7 @@ use crate::codes;
 use crate::diagnostic::Diagnostic;
 use crate::document::{NAME_MAX, SCHEMES, SOURCE_NAME_MAX, SignalDocument};
 use crate::expr::RESERVED;
-use crate::policy::{BindingScope, CompiledRule, OnMissing, SignalBinding, Then};
+use crate::policy::{BindingScope, CompiledRule, OnEstimated, OnMissing, SignalBinding, Then};
 use crate::rules::{SIGNALS_MAX, SignalSet};
 use crate::time::Span;
 use crate::units::{Basis, Kind, Unit};
@@ -75,6 +75,9 @@ impl Compiler<'_> {
             scope: scope?,
             max_age: max_age?,
             on_missing: on_missing?,
+            on_estimated: OnEstimated::default(),
+            forecast_max_age: None,
+            add_back_own_draw: false,
             range: self.source.range_of(name),
         })
     }
