@@ -19,7 +19,7 @@ use crate::event::{
 };
 use crate::fleet::{Fleet, Pool};
 use crate::ledger::{Claim, Observed, retry_draw};
-use crate::pools::{Context, PoolState, Wiring};
+use crate::pools::{self, Context, PoolState, Pools, Wiring};
 use crate::rounds::{Issuer, NO_FEDERATION};
 pub use crate::state::{Digest, State};
 
@@ -447,18 +447,8 @@ impl Engine {
         }
     }
 
-    /// Judges, plans and settles one pool, and tells the members of its federation.
-    fn settle_pool(&mut self, id: u32, out: &mut Effects) {
-        #[cfg(feature = "plant")]
-        if self.blocked(id) {
-            return;
-        }
-        let Some(pool) = self.wiring.pools().get(id as usize) else {
-            return;
-        };
-        let Some(state) = self.state.pools.at_mut(id) else {
-            return;
-        };
+    /// The pools, and what is looked at for them.
+    fn parts(&mut self) -> (&mut Pools, &Wiring, Context<'_>) {
         let context = Context {
             index: self.state.index,
             term: self.state.term,
@@ -469,7 +459,28 @@ impl Engine {
             #[cfg(feature = "plant")]
             plant: self.plant,
         };
-        let settled = state.settle(pool, self.wiring.rules(id), &context, out);
+        (&mut self.state.pools, &self.wiring, context)
+    }
+
+    /// The whole way of one pool that is planned alone.
+    fn settle_pool(&mut self, id: u32, out: &mut Effects) {
+        #[cfg(feature = "plant")]
+        if self.blocked(id) {
+            return;
+        }
+        let (pools, wiring, context) = self.parts();
+        let (Some(pool), Some(state)) = (wiring.pools().get(id as usize), pools.at_mut(id)) else {
+            return;
+        };
+        let settled = state.settle(pool, wiring.rules(id), &context, out);
+        self.follow_up(id, settled, out);
+    }
+
+    /// What settling a pool asks of the engine: its timer, its site's events, its write.
+    fn follow_up(&mut self, id: u32, settled: pools::Settled, out: &mut Effects) {
+        let Some(state) = self.state.pools.at_mut(id) else {
+            return;
+        };
         if let Some(at) = settled.wake_at
             && state.wake_at.is_none_or(|known| at < known)
         {
@@ -478,7 +489,9 @@ impl Engine {
             }
             self.timers.insert((at, id));
         }
-        if settled.site_touched {
+        if settled.site_touched
+            && let Some(pool) = self.wiring.pools().get(id as usize)
+        {
             let (federation, site) = (federation_of(pool), pool.site.clone());
             self.settle_site(&federation, &site, settled.cause, out);
         }

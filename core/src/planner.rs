@@ -11,6 +11,7 @@ use sunward_policies::rules::Intent;
 use sunward_policies::time::{Span, Timestamp};
 
 use crate::fleet::{Pool, Unit};
+use crate::pools::Ask;
 
 /// What the planner remembers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -110,11 +111,11 @@ pub struct Plan {
 
 /// The target of one pool that wants `current` workers now.
 ///
-/// `intent` of `None` means that no policy governs the pool: it is left as it is, within bounds.
+/// An ask without intent means that no policy governs the pool: it is left as it is, within bounds.
 pub fn plan(
     pool: &Pool,
     current: u32,
-    intent: Option<Intent>,
+    ask: &Ask,
     limits: &Limits,
     course: &Course,
     clock_stepped: bool,
@@ -123,8 +124,8 @@ pub fn plan(
     // Bounds are the operator's word: a pool outside them moves to the nearest one at once, and is
     // planned from there as usual.
     let current = current.clamp(pool.min_workers, pool.max_workers);
-    let asked = match intent {
-        Some(Intent::Activate) => pool.max_workers,
+    let asked = match ask.intent {
+        Some(Intent::Activate) => wanted(pool, current, ask.workers),
         Some(Intent::Release) => pool.min_workers,
         Some(Intent::Hold) | None => current,
     };
@@ -160,6 +161,17 @@ pub fn plan(
         target: asked,
         bent: Bent::No,
         next_change_at: None,
+    }
+}
+
+/// What an activated pool wants, if its policy grants it `workers` (`None`: as many as it has).
+///
+/// A pool that is all or nothing is not started for less than all of it, nor cut down to less: what runs stays.
+fn wanted(pool: &Pool, current: u32, workers: Option<u32>) -> u32 {
+    let granted = workers.unwrap_or(pool.max_workers);
+    match pool.unit {
+        Unit::Pool if granted < pool.max_workers => current,
+        _ => granted.clamp(pool.min_workers, pool.max_workers),
     }
 }
 

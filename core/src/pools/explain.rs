@@ -29,7 +29,7 @@ pub(super) fn decision(
     before: u32,
     next: Option<Timestamp>,
 ) -> Decision {
-    let winner = judged.winner.and_then(|index| judged.candidates.get(index));
+    let winner = judged.winner();
     let reason = winner.map_or_else(
         || "no policy governs this pool".to_owned(),
         |winner| {

@@ -1,7 +1,11 @@
-//! One pool through the pipeline: judge, plan, settle; and the wiring that says which pools a
+//! One pool through the pipeline: judge, plan, carry out; and the wiring that says which pools a
 //! stream touches.
+//!
+//! - [`PoolState::judge`] asks the rules and leaves an [`Ask`] in the state: all that planning needs.
+//! - [`PoolState::plan`] makes a target of it, for this pool alone; pools that share something are
+//!   planned together, from the asks of all of them.
+//! - [`PoolState::carry_out`] takes the target over: ledger, decision record, the next command.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -19,12 +23,16 @@ use crate::board::Board;
 use crate::event::PoolObservation;
 use crate::fleet::Pool;
 use crate::ledger::{Claim, Ledger, Next};
-use crate::planner::{Course, Limits, Plan, plan};
+use crate::planner::{Course, Plan, plan};
 
+mod all;
+mod ask;
 mod explain;
 mod readings;
 mod wiring;
 
+pub use self::all::Pools;
+pub use self::ask::Ask;
 pub use self::wiring::{Governing, Wiring, stream_key};
 
 /// A call is answered within this time, if only by its deadline.
@@ -63,6 +71,8 @@ pub struct PoolState {
     pub ledger: Ledger,
     /// Starts, stops and steps.
     pub course: Course,
+    /// What was asked of it when it was last judged.
+    pub ask: Ask,
     /// One per rule that governs the pool, in the wiring's order.
     pub memories: Vec<Remembered>,
     /// What decided last.
@@ -73,64 +83,6 @@ pub struct PoolState {
     pub target: String,
     /// Wanted and ready workers as they were last summed up for the site.
     pub told: Option<(u32, u32)>,
-}
-
-/// All pools of the fleet, in the order of their names, which is the order of their ids.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pools(Vec<(Arc<str>, PoolState)>);
-
-impl Pools {
-    /// The pool of that name.
-    pub fn get(&self, name: &str) -> Option<&PoolState> {
-        let found = self
-            .0
-            .binary_search_by(|(known, _)| known.as_ref().cmp(name))
-            .ok()?;
-        Some(&self.0[found].1)
-    }
-
-    /// The pool of that id.
-    pub fn at(&self, id: u32) -> Option<&PoolState> {
-        self.0.get(id as usize).map(|(_, pool)| pool)
-    }
-
-    /// The pool of that id.
-    pub fn at_mut(&mut self, id: u32) -> Option<&mut PoolState> {
-        self.0.get_mut(id as usize).map(|(_, pool)| pool)
-    }
-
-    /// Every pool with its name.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &PoolState)> {
-        self.0.iter().map(|(name, pool)| (name, pool))
-    }
-
-    /// Every pool.
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut PoolState> {
-        self.0.iter_mut().map(|(_, pool)| pool)
-    }
-
-    /// Keeps the pools of `fleet`, in its order, and makes those that are new.
-    pub fn follow(&mut self, fleet: &[Arc<Pool>], now: Timestamp) {
-        let mut old: BTreeMap<Arc<str>, PoolState> =
-            std::mem::take(&mut self.0).into_iter().collect();
-        self.0 = fleet
-            .iter()
-            .map(|pool| {
-                let mut state = old.remove(&pool.name).unwrap_or_default();
-                state.retarget(pool, now);
-                (pool.name.clone(), state)
-            })
-            .collect();
-    }
-}
-
-impl std::ops::Index<&str> for Pools {
-    type Output = PoolState;
-
-    /// Panics on a name that is not in the fleet: for tests and tools.
-    fn index(&self, name: &str) -> &PoolState {
-        self.get(name).expect("the pool is in the fleet")
-    }
 }
 
 /// What settling a pool asks of the engine.
@@ -167,10 +119,33 @@ pub struct Context<'a> {
 }
 
 /// The judgement of all rules of one pool.
-struct Judged<'a> {
+#[derive(Debug)]
+pub struct Judged<'a> {
     candidates: SmallVec<[Candidate<'a>; 4]>,
+    /// The policy of each candidate, by its index in the set.
+    policies: SmallVec<[u32; 4]>,
     winner: Option<usize>,
     next_change_at: Option<Timestamp>,
+}
+
+impl<'a> Judged<'a> {
+    fn winner(&self) -> Option<&Candidate<'a>> {
+        self.winner.and_then(|index| self.candidates.get(index))
+    }
+
+    /// What the winner asks for.
+    fn ask(&self) -> Ask {
+        let verdict = self.winner().and_then(|winner| winner.verdict);
+        Ask {
+            intent: verdict.map(|verdict| verdict.intent),
+            workers: verdict.and_then(|verdict| verdict.workers),
+            missing: verdict.is_some_and(|verdict| lacks_data(verdict.reason)),
+            score: None,
+            policy: self
+                .winner
+                .and_then(|index| self.policies.get(index).copied()),
+        }
+    }
 }
 
 impl PoolState {
@@ -229,7 +204,7 @@ impl PoolState {
         }
     }
 
-    /// Judges and plans once, and says what to do.
+    /// Judges, plans and carries out: the whole way of a pool that is planned alone.
     pub fn settle(
         &mut self,
         pool: &Arc<Pool>,
@@ -237,27 +212,77 @@ impl PoolState {
         context: &Context<'_>,
         out: &mut Effects,
     ) -> Settled {
-        let mut settled = Settled::default();
-        let mut wake = Earliest::after(context.now);
-        if self.ledger.desired.is_some() {
-            let decided = self.decide(pool, governing, context, &mut wake, out);
-            settled.cause = decided;
-            let ready = self.ledger.confirmed.map_or(0, |known| known.ready);
-            let now_so = self.ledger.desired.map(|wanted| (wanted, ready));
-            settled.site_touched = self.told != now_so;
-            self.told = now_so;
+        if self.ledger.desired.is_none() {
+            return self.command(pool, context, Settled::default(), out);
         }
+        let judged = self.judge(pool, governing, context);
+        let plan = self.plan(pool, context);
+        self.carry_out(pool, governing, context, &judged, &plan, out)
+    }
+
+    /// The target of a pool that is planned alone, from its ask.
+    pub fn plan(&self, pool: &Pool, context: &Context<'_>) -> Plan {
+        plan(
+            pool,
+            self.ledger.desired.unwrap_or(0),
+            &self.ask,
+            &self.ask.limits(context.policies),
+            &self.course,
+            context.clock_stepped,
+            context.now,
+        )
+    }
+
+    /// Takes a planned target over and says what to do for it. `judged` must be this instant's; judging once more
+    /// at the same instant says the same.
+    pub fn carry_out(
+        &mut self,
+        pool: &Arc<Pool>,
+        governing: &[Governing],
+        context: &Context<'_>,
+        judged: &Judged<'_>,
+        plan: &Plan,
+        out: &mut Effects,
+    ) -> Settled {
+        let mut wake = Earliest::after(context.now);
+        wake.add(judged.next_change_at);
+        wake.add(plan.next_change_at);
+        let cause = self.decide(pool, governing, context, judged, plan, wake.at, out);
+        let ready = self.ledger.confirmed.map_or(0, |known| known.ready);
+        let now_so = self.ledger.desired.map(|wanted| (wanted, ready));
+        let settled = Settled {
+            wake_at: wake.at,
+            site_touched: self.told != now_so,
+            cause,
+            scale: None,
+        };
+        self.told = now_so;
+        self.command(pool, context, settled, out)
+    }
+
+    /// What the ledger wants done next.
+    fn command(
+        &mut self,
+        pool: &Arc<Pool>,
+        context: &Context<'_>,
+        mut settled: Settled,
+        out: &mut Effects,
+    ) -> Settled {
         let stuck = planted!(context.plant, StuckDelete)
             && self.ledger.confirmed.is_some_and(|known| {
                 known.stopping > 0 && self.ledger.desired.is_some_and(|n| n > known.wanted)
             });
         if stuck {
-            settled.wake_at = wake.at;
             return settled;
         }
         match self.ledger.next(context.now) {
             Next::Nothing => {}
-            Next::Wait(at) => wake.add(Some(at)),
+            Next::Wait(at) => {
+                let mut wake = Earliest::after(context.now);
+                wake.add(settled.wake_at);
+                wake.add(Some(at));
+                settled.wake_at = wake.at;
+            }
             Next::Claim => out.actions.push(Action::Claim {
                 pool: pool.name.clone(),
                 term: context.term,
@@ -287,7 +312,6 @@ impl PoolState {
                 }));
             }
         }
-        settled.wake_at = wake.at;
         settled
     }
 
@@ -304,40 +328,24 @@ impl PoolState {
         }
     }
 
+    /// Records why, where that has changed, and sets the wanted workers.
+    #[expect(clippy::too_many_arguments, reason = "the pipeline's stages meet here")]
     fn decide(
         &mut self,
         pool: &Arc<Pool>,
         governing: &[Governing],
         context: &Context<'_>,
-        wake: &mut Earliest,
+        judged: &Judged<'_>,
+        plan: &Plan,
+        next: Option<Timestamp>,
         out: &mut Effects,
     ) -> Option<Cause> {
         let before = self.ledger.desired?;
-        let judged = self.judge(pool, governing, context);
-        let winner = judged.winner.and_then(|index| judged.candidates.get(index));
-        let limits = winner.map_or_else(Limits::default, |candidate| Limits {
-            min_run: candidate.policy.min_run,
-            min_rest: candidate.policy.min_rest,
-            ramp: candidate.policy.ramp,
-        });
-        let intent = winner
-            .and_then(|candidate| candidate.verdict)
-            .map(|verdict| verdict.intent);
-        let plan = plan(
-            pool,
-            before,
-            intent,
-            &limits,
-            &self.course,
-            context.clock_stepped,
-            context.now,
-        );
-        wake.add(judged.next_change_at);
-        wake.add(plan.next_change_at);
-        if plan.target == before && self.stands(winner, &plan) {
+        let winner = judged.winner();
+        if plan.target == before && self.stands(winner, plan) {
             return None;
         }
-        let decision = decision(pool, governing, context, &judged, &plan, before, wake.at);
+        let decision = decision(pool, governing, context, judged, plan, before, next);
         let cause = Cause {
             index: context.index,
             by: decision.rule.clone(),
@@ -380,7 +388,9 @@ impl PoolState {
         same_rule && standing.reason == reason && standing.bent == plan.bent.word()
     }
 
-    fn judge<'a>(
+    /// Asks every rule that governs the pool, and keeps what the winner asks for. Judging again at the same instant
+    /// changes nothing.
+    pub fn judge<'a>(
         &mut self,
         pool: &Pool,
         governing: &[Governing],
@@ -399,6 +409,7 @@ impl PoolState {
         let running = facts.wanted > pool.min_workers;
         let mut judged = Judged {
             candidates: SmallVec::new(),
+            policies: SmallVec::new(),
             winner: None,
             next_change_at: None,
         };
@@ -430,6 +441,7 @@ impl PoolState {
                 }
                 let judgement = rule.rule.judge(&facts, memory);
                 next.add(judgement.next_change_at);
+                judged.policies.push(governing.policy as u32);
                 judged.candidates.push(Candidate {
                     policy,
                     rule: index,
@@ -439,6 +451,7 @@ impl PoolState {
         }
         judged.winner = arbitrate(&judged.candidates);
         judged.next_change_at = next.at;
+        self.ask = judged.ask();
         judged
     }
 
@@ -468,6 +481,17 @@ fn word(verdict: Verdict) -> &'static str {
         Reason::WindowTooShort { .. } => "window_too_short",
         Reason::LeavingAhead { .. } => "leaving_ahead",
     }
+}
+
+/// True where a rule could not decide for want of data.
+fn lacks_data(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::MissingHolding { .. }
+            | Reason::MissingReleased { .. }
+            | Reason::MissingKept { .. }
+            | Reason::Undecidable
+    )
 }
 
 /// The word for a verdict that only bridges a gap.
