@@ -39,7 +39,7 @@ pub use policy::{
     Measure, Mode, OnDispatch, OnEstimated, OnMissing, Policy, PolicySet, Ramp, RampStep,
     SignalBinding, Then, Weight, Window,
 };
-pub use rules::{Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
+pub use rules::{CalendarSet, Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
 pub use time::{Span, TimeError, Timestamp};
 pub use units::{Basis, Kind, Unit, UnitError};
 pub use yaml::{Spanned, read_yaml};

@@ -10,7 +10,7 @@ use crate::diagnostic::{Diagnostic, TextRange};
 use crate::document::{ConditionDocument, RULES_MAX, RuleDocument, SpecDocument};
 use crate::expr::{Condition, Scope};
 use crate::policy::{BindingScope, CompiledRule, SignalBinding, Then};
-use crate::rules::threshold::{Side, Threshold};
+use crate::rules::threshold::{Side, Threshold, ThresholdParts};
 use crate::rules::{Rule, SignalSet};
 use crate::units::{Basis, Unit};
 use crate::yaml::Spanned;
@@ -158,10 +158,17 @@ impl Compiler<'_> {
             .iter()
             .map(|(name, unit)| (name.as_str(), *unit))
             .collect();
-        match Condition::compile(&document.when.value, Scope { signals: &names }) {
+        match Condition::compile(
+            &document.when.value,
+            Scope {
+                signals: &names,
+                calendars: &[],
+            },
+        ) {
             Ok(when) => Some(Side {
                 when,
                 held_for: held_for?,
+                samples: 0,
             }),
             Err(findings) => {
                 for finding in findings {
@@ -185,7 +192,13 @@ fn compiled(
 ) -> CompiledRule {
     let hash = rule_hash(&activate, release.as_ref(), signals);
     let on_missing = signals.iter().map(|binding| binding.on_missing).collect();
-    let rule: Arc<dyn Rule> = Arc::new(Threshold::new(activate, release, on_missing));
+    let rule: Arc<dyn Rule> = Arc::new(Threshold::new(ThresholdParts {
+        activate,
+        release,
+        window: None,
+        workers: None,
+        on_missing,
+    }));
     CompiledRule {
         name,
         hash,
