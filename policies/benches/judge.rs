@@ -75,8 +75,14 @@ fn main() {
         let (a, b) = (facts.signal(0), facts.signal(1));
         black_box(!a.is_nan() && !b.is_nan() && a < 100.0 && b > 5.0);
     });
-    let condition =
-        Condition::compile("carbon < 100 && surplus > 5", Scope { signals: &signals }).unwrap();
+    let condition = Condition::compile(
+        "carbon < 100 && surplus > 5",
+        Scope {
+            signals: &signals,
+            calendars: &[],
+        },
+    )
+    .unwrap();
     let two_terms = median_ns(|| {
         black_box(black_box(&condition).evaluate(black_box(&facts)));
     });

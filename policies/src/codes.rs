@@ -11,13 +11,13 @@ pub const MISSING_KEY: &str = "SUN-P003";
 pub const WRONG_VALUE: &str = "SUN-P004";
 /// The same key twice in one mapping.
 pub const DUPLICATE_KEY: &str = "SUN-P005";
-/// More text, files, signals or rules than a named limit allows.
+/// More text, files, or entries of a list than a named limit allows.
 pub const TOO_LARGE: &str = "SUN-P006";
 /// Not a `sunward.dev/v1alpha1` document of the expected kind.
 pub const WRONG_DOCUMENT: &str = "SUN-P007";
 /// A name that can't be used.
 pub const BAD_NAME: &str = "SUN-P008";
-/// Two policies, or two rules of one policy, with one name.
+/// Two policies with one name, or two rules, budgets, floors or deadlines of one policy.
 pub const DUPLICATE_NAME: &str = "SUN-P009";
 /// Not a duration.
 pub const BAD_DURATION: &str = "SUN-P010";
@@ -35,6 +35,10 @@ pub const NO_SELECTOR: &str = "SUN-P015";
 pub const BAD_BASIS: &str = "SUN-P016";
 /// A ramp that never moves.
 pub const BAD_RAMP: &str = "SUN-P017";
+/// Readings in a row that can never be counted.
+pub const BAD_SAMPLES: &str = "SUN-P018";
+/// A meter of another kind or scope that our own draw can't be added to.
+pub const BAD_ADD_BACK: &str = "SUN-P019";
 /// An expression that can't be read.
 pub const EXPRESSION_SYNTAX: &str = "SUN-P020";
 /// An operator of another language, such as `=` or `and`.
@@ -51,8 +55,30 @@ pub const UNIT_MISMATCH: &str = "SUN-P025";
 pub const EXPRESSION_TOO_LARGE: &str = "SUN-P026";
 /// A part of an expression that can never have a value.
 pub const NEVER_KNOWN: &str = "SUN-P027";
-/// Warning: a signal that no rule reads.
+/// Not a cron expression of five fields.
+pub const BAD_CRON: &str = "SUN-P028";
+/// Not a time zone of the IANA database.
+pub const UNKNOWN_TIME_ZONE: &str = "SUN-P029";
+/// A calendar that the policy does not declare.
+pub const UNKNOWN_CALENDAR: &str = "SUN-P030";
+/// Keys of a window that do not fit together, or a window that no start is ever worth.
+pub const BAD_WINDOW: &str = "SUN-P031";
+/// A window by forecast, and nothing that is known ahead.
+pub const NO_FORECAST: &str = "SUN-P032";
+/// Not an amount with a unit that a budget can limit.
+pub const BAD_LIMIT: &str = "SUN-P033";
+/// Keys of a budget that do not fit what it counts.
+pub const BAD_BUDGET: &str = "SUN-P034";
+/// A budget that does not say what counts while data is missing.
+pub const NO_ASSUME: &str = "SUN-P035";
+/// Not an instant with an offset from UTC.
+pub const BAD_INSTANT: &str = "SUN-P036";
+/// Not an amount of work.
+pub const BAD_WORK: &str = "SUN-P037";
+/// Warning: a signal that nothing of the policy reads.
 pub const UNUSED_SIGNAL: &str = "SUN-P040";
+/// Warning: a calendar that nothing of the policy reads.
+pub const UNUSED_CALENDAR: &str = "SUN-P041";
 
 /// Every code, ascending.
 pub const ALL: &[&str] = &[
@@ -73,6 +99,8 @@ pub const ALL: &[&str] = &[
     NO_SELECTOR,
     BAD_BASIS,
     BAD_RAMP,
+    BAD_SAMPLES,
+    BAD_ADD_BACK,
     EXPRESSION_SYNTAX,
     FOREIGN_OPERATOR,
     UNKNOWN_NAME,
@@ -81,5 +109,16 @@ pub const ALL: &[&str] = &[
     UNIT_MISMATCH,
     EXPRESSION_TOO_LARGE,
     NEVER_KNOWN,
+    BAD_CRON,
+    UNKNOWN_TIME_ZONE,
+    UNKNOWN_CALENDAR,
+    BAD_WINDOW,
+    NO_FORECAST,
+    BAD_LIMIT,
+    BAD_BUDGET,
+    NO_ASSUME,
+    BAD_INSTANT,
+    BAD_WORK,
     UNUSED_SIGNAL,
+    UNUSED_CALENDAR,
 ];

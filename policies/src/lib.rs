@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`time`], [`units`] | integer milliseconds in UTC; kinds of signal, their canonical units and the conversions |
 //! | [`diagnostic`], [`codes`], [`yaml`] | what is wrong with a text, where, and how to mend it; rendering lives here alone |
-//! | [`document`] | the file format |
+//! | [`document`], [`schema`] | the file format, and its JSON schema for editors |
 //! | [`facts`] | what a rule may look at, and the table of variables |
 //! | [`calendar`] | windows that recur and periods of budgets, in named time zones |
 //! | [`expr`] | conditions: CEL syntax, checked for types and units, three-valued evaluation |
@@ -25,8 +25,10 @@ pub mod expr;
 pub mod facts;
 pub mod policy;
 pub mod rules;
+pub mod schema;
 pub mod time;
 pub mod units;
+mod words;
 pub mod yaml;
 
 pub use arbitrate::{Candidate, arbitrate};
@@ -39,7 +41,7 @@ pub use policy::{
     Measure, Mode, OnDispatch, OnEstimated, OnMissing, Policy, PolicySet, Ramp, RampStep,
     SignalBinding, Then, Weight, Window,
 };
-pub use rules::{Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
+pub use rules::{CalendarSet, Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
 pub use time::{Span, TimeError, Timestamp};
 pub use units::{Basis, Kind, Unit, UnitError};
 pub use yaml::{Spanned, read_yaml};

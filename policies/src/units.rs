@@ -332,13 +332,16 @@ MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD OMR 
 RSD RUB RWF SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TND TOP TRY TTD TWD TZS UAH UGX \
 USD UYU UZS VED VES VND VUV WST XAF XCD XCG XOF XPF YER ZAR ZMW ZWG";
 
+/// Whether a text is the code of a currency in circulation.
+pub(crate) fn is_currency(code: &str) -> bool {
+    CURRENCIES
+        .split_ascii_whitespace()
+        .any(|known| known == code)
+}
+
 fn price_factor(unit: &str) -> Option<(f64, f64)> {
     let (currency, per) = unit.split_once('/')?;
-    if currency.len() != 3
-        || !CURRENCIES
-            .split_ascii_whitespace()
-            .any(|code| code == currency)
-    {
+    if !is_currency(currency) {
         return None;
     }
     match per {

@@ -7,11 +7,11 @@ use std::ops::Range;
 
 use super::eval::{Number, Truth};
 use super::parser::{Comparison, Node, Operator, Syntax};
-use super::{FUNCTIONS, Finding, Scope};
+use super::{CALENDAR_PREFIX, Expected, FUNCTIONS, Finding, Reads, Scope};
 use crate::codes;
 use crate::diagnostic::nearest;
 use crate::facts;
-use crate::rules::SignalSet;
+use crate::rules::{CalendarSet, SignalSet};
 use crate::units::Unit;
 
 /// The unit of a number: `None` is a bare number, which takes the unit of what it meets.
@@ -22,28 +22,49 @@ enum Typed {
     Number(Number, Measure),
 }
 
-/// The typed tree where the whole is a condition, and the signals that it reads.
-pub(super) fn check(
+/// The typed tree where the whole is a condition, and what it reads.
+pub(super) fn condition(
     text: &str,
     tree: &Node,
     scope: Scope<'_>,
     findings: &mut Vec<Finding>,
-) -> (Option<Truth>, SignalSet) {
+) -> (Option<Truth>, Reads) {
     let mut checker = Checker {
         text,
         scope,
         findings,
-        signals: SignalSet::EMPTY,
+        reads: Reads::default(),
     };
     let root = checker.truth(tree);
-    (root, checker.signals)
+    (root, checker.reads)
+}
+
+/// The typed tree where the whole is a number of the expected unit, and what it reads.
+pub(super) fn quantity(
+    text: &str,
+    tree: &Node,
+    scope: Scope<'_>,
+    expected: Expected,
+    findings: &mut Vec<Finding>,
+) -> (Option<Number>, Reads) {
+    let mut checker = Checker {
+        text,
+        scope,
+        findings,
+        reads: Reads::default(),
+    };
+    let root = match expected {
+        Expected::Any => checker.number(tree).map(|(number, _)| number),
+        Expected::Workers => checker.workers(tree),
+    };
+    (root, checker.reads)
 }
 
 struct Checker<'a> {
     text: &'a str,
     scope: Scope<'a>,
     findings: &'a mut Vec<Finding>,
-    signals: SignalSet,
+    reads: Reads,
 }
 
 impl Checker<'_> {
@@ -133,9 +154,13 @@ impl Checker<'_> {
             .iter()
             .position(|signal| signal.0 == name)
         {
-            self.signals = self.signals.union(SignalSet::of(index));
+            self.reads.signals = self.reads.signals.union(SignalSet::of(index));
             let unit = self.scope.signals[index].1;
             return Some(Typed::Number(Number::Signal(index as u16), Some(unit)));
+        }
+        if let Some(index) = self.calendar(&name) {
+            self.reads.calendars = self.reads.calendars.union(CalendarSet::of(index));
+            return Some(Typed::Truth(Truth::Calendar(index as u16)));
         }
         if let Some(row) = facts::TABLE.iter().find(|row| row.name == name) {
             return Some(Typed::Number(
@@ -149,21 +174,92 @@ impl Checker<'_> {
         None
     }
 
+    /// The index of a calendar's variable.
+    fn calendar(&self, name: &str) -> Option<usize> {
+        let name = name.strip_prefix(CALENDAR_PREFIX)?;
+        self.scope
+            .calendars
+            .iter()
+            .position(|calendar| *calendar == name)
+    }
+
     fn names_help(&self, name: &str) -> String {
+        let calendars: Vec<String> = self
+            .scope
+            .calendars
+            .iter()
+            .map(|calendar| format!("{CALENDAR_PREFIX}{calendar}"))
+            .collect();
         let signals = self.scope.signals.iter().map(|signal| signal.0);
-        let known = signals.chain(facts::TABLE.iter().map(|row| row.name));
+        let known = signals
+            .chain(calendars.iter().map(String::as_str))
+            .chain(facts::TABLE.iter().map(|row| row.name));
         let list = known
             .clone()
             .map(|known| format!("`{known}`"))
             .collect::<Vec<_>>()
             .join(", ");
-        match nearest(name, known) {
+        // Its own name is what one writes first.
+        if self.scope.calendars.contains(&name) {
+            return format!("`{name}` is a calendar: write `{CALENDAR_PREFIX}{name}`");
+        }
+        let within_prefix = name.strip_prefix(CALENDAR_PREFIX);
+        let near = match within_prefix {
+            // The prefix is no likeness between two names.
+            Some(name) => nearest(name, self.scope.calendars.iter().copied())
+                .map(|calendar| format!("{CALENDAR_PREFIX}{calendar}")),
+            None => nearest(name, known).map(str::to_owned),
+        };
+        match near {
             Some(near) => format!("did you mean `{near}`? the names known here are {list}"),
+            None if within_prefix.is_some() => {
+                format!("add it under `calendars`, or use one of {list}")
+            }
             None if FUNCTIONS.iter().any(|function| function.0 == name) => {
                 format!("`{name}` is a function: call it as `{name}(...)`")
             }
             None => format!("add it under `signals`, or use one of {list}"),
         }
+    }
+
+    /// The node as a count of workers.
+    fn workers(&mut self, node: &Node) -> Option<Number> {
+        let (number, measure) = match self.typed(node)? {
+            Typed::Number(number, measure) => (number, measure),
+            Typed::Truth(_) => {
+                let name = self.text_of(node);
+                let message = format!("a number of workers is needed, but `{name}` is a condition");
+                let help = format!("write `{name} ? pool.max_workers : 0`");
+                self.report(codes::WRONG_TYPE, &node.span, message, Some(help));
+                return None;
+            }
+        };
+        let unit = match measure {
+            None | Some(Unit::Worker | Unit::Plain) => return Some(number),
+            Some(unit) => unit,
+        };
+        let name = self.text_of(node);
+        let message = format!("a number of workers is needed, but `{name}` is in {unit}");
+        let help = match unit {
+            Unit::Kilowatt => {
+                format!(
+                    "divide by what one worker draws: `floor({} / pool.training_kw)`",
+                    factor(node, name)
+                )
+            }
+            Unit::Share => {
+                format!(
+                    "multiply by a count: `floor({} * pool.max_workers)`",
+                    factor(node, name)
+                )
+            }
+            _ => format!(
+                "compare it and choose a count, for example `{} < 100 ? pool.max_workers : 0`",
+                factor(node, name)
+            ),
+        };
+        self.report(codes::UNIT_MISMATCH, &node.span, message, Some(help));
+        None
     }
 
     fn compare(
@@ -419,5 +515,16 @@ impl Checker<'_> {
             _ => Number::Ceil(Box::new(numbers.pop()?)),
         };
         Some(Typed::Number(number, unit))
+    }
+}
+
+/// The text of a node as it can stand beside `*`, `/` or `<`.
+fn factor(node: &Node, text: &str) -> String {
+    match node.syntax {
+        Syntax::Choose(..) => format!("({text})"),
+        Syntax::Binary(Operator::Add | Operator::Subtract, ..) if !text.starts_with('(') => {
+            format!("({text})")
+        }
+        _ => text.to_owned(),
     }
 }

@@ -11,6 +11,8 @@ pub(super) enum Truth {
     Compare(Comparison, Box<(Number, Number)>),
     /// A signal against a number that is written out: most conditions are made of these, so they get a short way.
     SignalAgainst(Comparison, u16, f64),
+    /// Whether a window of a calendar is open.
+    Calendar(u16),
     /// Whether two conditions are equal (`true`) or differ (`false`).
     Same(bool, Box<(Truth, Truth)>),
     Not(Box<Truth>),
@@ -50,6 +52,10 @@ impl Truth {
             Truth::SignalAgainst(comparison, index, constant) => {
                 compare(*comparison, facts.signal(usize::from(*index)), *constant)
             }
+            Truth::Calendar(index) => facts
+                .calendars
+                .get(usize::from(*index))
+                .map(|calendar| calendar.open),
             Truth::Same(same, sides) => {
                 let (left, right) = (sides.0.evaluate(facts)?, sides.1.evaluate(facts)?);
                 Some((left == right) == *same)

@@ -1,4 +1,4 @@
-//! Conditions: CEL syntax, checked for types and units at load, evaluated in three values.
+//! Conditions and numbers: CEL syntax, checked for types and units at load, evaluated in three values.
 //!
 //! The language is a subset of CEL (<https://github.com/google/cel-spec>): numbers, `true`, `false`, names,
 //! `+ - * /`, unary `-` and `!`, `== != < <= > >=`, `&&`, `||`, `?:`, parentheses, and the functions `min`, `max`,
@@ -9,13 +9,15 @@
 //! - **Unknown.** A signal that is missing or stale, a fact that is not given and a result that is not finite are
 //!   unknown, and so is what is computed from them, except `true || unknown` = true and `false && unknown` = false.
 //!
+//! A calendar is a condition of its own, `calendar.NAME`, and never unknown.
+//!
 //! Nothing here knows about YAML: places are bytes of the expression's own text.
 
 use std::ops::Range;
 
 use crate::codes;
 use crate::facts::Facts;
-use crate::rules::SignalSet;
+use crate::rules::{CalendarSet, SignalSet};
 use crate::units::Unit;
 
 mod checker;
@@ -63,6 +65,7 @@ pub const RESERVED: &[&str] = &[
     "not",
     "pool",
     "site",
+    "calendar",
     "min",
     "max",
     "abs",
@@ -100,11 +103,54 @@ impl Finding {
     }
 }
 
+/// What a calendar's variable begins with: the calendar `night` is the condition `calendar.night`, which is true while
+/// one of its windows is open.
+pub const CALENDAR_PREFIX: &str = "calendar.";
+
 /// The names that an expression may use beside [`crate::facts::TABLE`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Scope<'a> {
     /// Signals with the unit of their kind; the index is that of the policy's binding.
     pub signals: &'a [(&'a str, Unit)],
+    /// Names of calendars, without [`CALENDAR_PREFIX`]; the index is that of the policy's calendar.
+    pub calendars: &'a [&'a str],
+}
+
+/// What a number is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A count of workers: its unit is the worker, or none.
+    Workers,
+    /// Any number, such as a score.
+    Any,
+}
+
+/// What an expression reads.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reads {
+    signals: SignalSet,
+    calendars: CalendarSet,
+}
+
+/// The tree of a text, and the slips that were mended on the way.
+fn parsed(text: &str) -> Result<(parser::Node, Vec<Finding>), Vec<Finding>> {
+    if text.len() > EXPRESSION_MAX {
+        let message = format!(
+            "the expression has {} bytes; {EXPRESSION_MAX} are allowed",
+            text.len()
+        );
+        let finding = Finding::new(codes::EXPRESSION_TOO_LARGE, 0..text.len(), message);
+        return Err(vec![finding.with_help("split it over several rules")]);
+    }
+    let mut findings = Vec::new();
+    let tokens = lexer::tokens(text, &mut findings);
+    match parser::parse(text, &tokens, &mut findings) {
+        Ok(tree) => Ok((tree, findings)),
+        Err(finding) => {
+            findings.push(finding);
+            Err(findings)
+        }
+    }
 }
 
 /// A condition, checked and ready to evaluate.
@@ -112,35 +158,19 @@ pub struct Scope<'a> {
 pub struct Condition {
     text: String,
     root: eval::Truth,
-    signals: SignalSet,
+    reads: Reads,
 }
 
 impl Condition {
     /// Compiles a text, or says everything that is wrong with it (a syntax error ends the search).
     pub fn compile(text: &str, scope: Scope<'_>) -> Result<Condition, Vec<Finding>> {
-        if text.len() > EXPRESSION_MAX {
-            let message = format!(
-                "the expression has {} bytes; {EXPRESSION_MAX} are allowed",
-                text.len()
-            );
-            let finding = Finding::new(codes::EXPRESSION_TOO_LARGE, 0..text.len(), message);
-            return Err(vec![finding.with_help("split it over several rules")]);
-        }
-        let mut findings = Vec::new();
-        let tokens = lexer::tokens(text, &mut findings);
-        let tree = match parser::parse(text, &tokens, &mut findings) {
-            Ok(tree) => tree,
-            Err(finding) => {
-                findings.push(finding);
-                return Err(findings);
-            }
-        };
-        let (root, signals) = checker::check(text, &tree, scope, &mut findings);
+        let (tree, mut findings) = parsed(text)?;
+        let (root, reads) = checker::condition(text, &tree, scope, &mut findings);
         match root {
             Some(root) if findings.is_empty() => Ok(Condition {
                 text: text.to_owned(),
                 root,
-                signals,
+                reads,
             }),
             _ => Err(findings),
         }
@@ -154,7 +184,12 @@ impl Condition {
 
     /// The bindings that it reads.
     pub const fn signals(&self) -> SignalSet {
-        self.signals
+        self.reads.signals
+    }
+
+    /// The calendars that it reads.
+    pub const fn calendars(&self) -> CalendarSet {
+        self.reads.calendars
     }
 
     /// As it was written.
@@ -168,10 +203,28 @@ impl Condition {
 pub struct Quantity {
     text: String,
     root: eval::Number,
-    signals: SignalSet,
+    reads: Reads,
 }
 
 impl Quantity {
+    /// Compiles a text, or says everything that is wrong with it (a syntax error ends the search).
+    pub fn compile(
+        text: &str,
+        scope: Scope<'_>,
+        expected: Expected,
+    ) -> Result<Quantity, Vec<Finding>> {
+        let (tree, mut findings) = parsed(text)?;
+        let (root, reads) = checker::quantity(text, &tree, scope, expected, &mut findings);
+        match root {
+            Some(root) if findings.is_empty() => Ok(Quantity {
+                text: text.to_owned(),
+                root,
+                reads,
+            }),
+            _ => Err(findings),
+        }
+    }
+
     /// Its value, in its unit; `None` where that is unknown. Allocates nothing.
     #[inline]
     pub fn evaluate(&self, facts: &Facts<'_>) -> Option<f64> {
@@ -180,7 +233,12 @@ impl Quantity {
 
     /// The bindings that it reads.
     pub const fn signals(&self) -> SignalSet {
-        self.signals
+        self.reads.signals
+    }
+
+    /// The calendars that it reads.
+    pub const fn calendars(&self) -> CalendarSet {
+        self.reads.calendars
     }
 
     /// As it was written.

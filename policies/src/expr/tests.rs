@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::facts::{PoolFacts, Reading};
+use crate::facts::{CalendarFact, PoolFacts, Reading};
 use crate::time::Timestamp;
 
 const POOL: PoolFacts = PoolFacts {
@@ -25,8 +25,16 @@ const SIGNALS: &[(&str, Unit)] = &[
     ("rank", Unit::Index),
 ];
 
+const CALENDARS: &[&str] = &["night", "works_council"];
+
 fn compile(text: &str) -> Result<Condition, Vec<Finding>> {
-    Condition::compile(text, Scope { signals: SIGNALS })
+    Condition::compile(
+        text,
+        Scope {
+            signals: SIGNALS,
+            calendars: CALENDARS,
+        },
+    )
 }
 
 /// Evaluates with carbon 90, surplus 12, price -5, share missing, rank stale.
@@ -147,6 +155,155 @@ fn units_agree_or_the_expression_is_refused() {
     ] {
         assert!(compile(text).is_ok(), "{text}");
     }
+}
+
+#[test]
+fn a_calendar_is_a_condition() {
+    let condition = compile("calendar.night && carbon < 100").unwrap();
+    assert_eq!(condition.calendars().iter().collect::<Vec<_>>(), [0]);
+    assert_eq!(condition.signals().iter().collect::<Vec<_>>(), [0]);
+    let readings = [Reading::Fresh { value: 90.0 }];
+    let fact = |open| CalendarFact { open, until: None };
+    let bare = Facts::present(Timestamp::from_millis(0), &readings, POOL);
+    assert_eq!(condition.evaluate(&bare), None, "not given: unknown");
+    for open in [true, false] {
+        let calendars = [fact(open), fact(!open)];
+        let facts = Facts {
+            calendars: &calendars,
+            ..bare
+        };
+        assert_eq!(condition.evaluate(&facts), Some(open));
+        let other = compile("!calendar.works_council || calendar.night").unwrap();
+        assert_eq!(other.evaluate(&facts), Some(open));
+        assert_eq!(other.calendars().iter().collect::<Vec<_>>(), [0, 1]);
+    }
+}
+
+#[test]
+fn a_misspelt_calendar_is_told_its_name() {
+    for (text, code, help) in [
+        (
+            "calendar.nigth",
+            codes::UNKNOWN_NAME,
+            "did you mean `calendar.night`?",
+        ),
+        (
+            "calendar.Night",
+            codes::UNKNOWN_NAME,
+            "did you mean `calendar.night`?",
+        ),
+        (
+            "night",
+            codes::UNKNOWN_NAME,
+            "`night` is a calendar: write `calendar.night`",
+        ),
+        (
+            "calender.night",
+            codes::UNKNOWN_NAME,
+            "did you mean `calendar.night`?",
+        ),
+        (
+            "calendar.holiday",
+            codes::UNKNOWN_NAME,
+            "add it under `calendars`",
+        ),
+        (
+            "calendar.night > 0",
+            codes::WRONG_TYPE,
+            "turn it into a number with `(calendar.night ? 1 : 0)`",
+        ),
+    ] {
+        let findings = compile(text).unwrap_err();
+        let found = findings[0].help.clone().unwrap();
+        assert_eq!(findings.len(), 1, "{text}: {findings:?}");
+        assert_eq!(findings[0].code, code, "{text}");
+        assert!(found.starts_with(help), "{text}: {found}");
+    }
+}
+
+fn quantity(text: &str, expected: Expected) -> Result<Quantity, Vec<Finding>> {
+    let scope = Scope {
+        signals: SIGNALS,
+        calendars: CALENDARS,
+    };
+    Quantity::compile(text, scope, expected)
+}
+
+#[test]
+fn numbers_are_evaluated_in_their_unit() {
+    let readings = [
+        Reading::Fresh { value: 90.0 },
+        Reading::Fresh { value: 12.0 },
+    ];
+    let facts = Facts::present(Timestamp::from_millis(0), &readings, POOL);
+    for (text, expected, value) in [
+        (
+            "floor(surplus * 0.9 / pool.training_kw)",
+            Expected::Workers,
+            Some(4.0),
+        ),
+        ("pool.max_workers - 1", Expected::Workers, Some(2.0)),
+        ("2", Expected::Workers, Some(2.0)),
+        (
+            "carbon < 100 ? pool.max_workers : 0",
+            Expected::Workers,
+            Some(3.0),
+        ),
+        ("surplus / pool.training_kw", Expected::Workers, Some(4.8)),
+        ("0 - carbon", Expected::Any, Some(-90.0)),
+        ("price", Expected::Any, None),
+        ("surplus / (surplus - 12)", Expected::Any, None),
+    ] {
+        let quantity = quantity(text, expected).unwrap_or_else(|found| panic!("{text}: {found:?}"));
+        assert_eq!(quantity.evaluate(&facts), value, "{text}");
+        assert_eq!(quantity.text(), text);
+    }
+    let read = quantity("calendar.night ? surplus / 2 : carbon * 0", Expected::Any);
+    assert!(read.is_err(), "two units");
+    let read = quantity("calendar.night ? surplus / 2 : surplus", Expected::Any).unwrap();
+    assert_eq!(read.signals().iter().collect::<Vec<_>>(), [1]);
+    assert_eq!(read.calendars().iter().collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn workers_are_counted_in_workers() {
+    for (text, code, help) in [
+        (
+            "surplus",
+            codes::UNIT_MISMATCH,
+            "divide by what one worker draws: `floor(surplus / pool.training_kw)`",
+        ),
+        (
+            "surplus - 5",
+            codes::UNIT_MISMATCH,
+            "divide by what one worker draws: `floor((surplus - 5) / pool.training_kw)`",
+        ),
+        (
+            "share",
+            codes::UNIT_MISMATCH,
+            "multiply by a count: `floor(share * pool.max_workers)`",
+        ),
+        (
+            "carbon",
+            codes::UNIT_MISMATCH,
+            "compare it and choose a count, for example `carbon < 100 ? pool.max_workers : 0`",
+        ),
+        (
+            "surplus > 5",
+            codes::WRONG_TYPE,
+            "write `surplus > 5 ? pool.max_workers : 0`",
+        ),
+    ] {
+        let findings = quantity(text, Expected::Workers).unwrap_err();
+        assert_eq!(findings.len(), 1, "{text}: {findings:?}");
+        assert_eq!(findings[0].code, code, "{text}");
+        assert_eq!(findings[0].help.as_deref(), Some(help), "{text}");
+        // What the help says to write compiles, but for the words around it.
+        let written = help.split('`').nth(1).unwrap();
+        assert!(quantity(written, Expected::Workers).is_ok(), "{written}");
+    }
+    assert!(quantity("surplus", Expected::Any).is_ok());
+    assert!(quantity("surplus > 5", Expected::Any).is_err());
 }
 
 #[test]
@@ -398,6 +555,7 @@ fn plain(text: &str) -> Result<Condition, Vec<Finding>> {
         text,
         Scope {
             signals: &NAMES.map(|name| (name, Unit::Plain)),
+            calendars: &[],
         },
     )
 }

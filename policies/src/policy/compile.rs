@@ -9,11 +9,23 @@ use crate::document::{
     API_VERSION, HeaderDocument, KIND, LABELS_MAX, NAME_MAX, POLICY_TEXT_MAX, PolicyDocument,
     RampDocument, RampStepDocument, SOURCE_NAME_MAX, SourceFile,
 };
-use crate::time::Span;
+use crate::expr::{Condition, Expected, Finding, Quantity};
+use crate::rules::{CalendarSet, SignalSet};
+use crate::time::{Span, TimeError};
+use crate::words::MODES;
 use crate::yaml::{Entries, Source, Spanned, read_yaml, suggestion};
 
+mod amounts;
+mod budgets;
+mod calendars;
+mod goals;
+mod hash;
+mod names;
 mod rules;
 mod signals;
+mod windows;
+
+use names::Names;
 
 /// The policy of a file, where nothing in it is wrong; what is wrong is added to `diagnostics`.
 pub(super) fn policy(file: &SourceFile, diagnostics: &mut Vec<Diagnostic>) -> Option<Policy> {
@@ -21,6 +33,8 @@ pub(super) fn policy(file: &SourceFile, diagnostics: &mut Vec<Diagnostic>) -> Op
     let mut compiler = Compiler {
         source: Source::new(&file.path, &file.text),
         diagnostics,
+        signals_read: SignalSet::EMPTY,
+        calendars_read: CalendarSet::EMPTY,
     };
     let document = compiler.document(&file.text)?;
     let policy = compiler.policy(&document);
@@ -33,6 +47,9 @@ pub(super) fn policy(file: &SourceFile, diagnostics: &mut Vec<Diagnostic>) -> Op
 struct Compiler<'a> {
     source: Source<'a>,
     diagnostics: &'a mut Vec<Diagnostic>,
+    /// By anything of the policy.
+    signals_read: SignalSet,
+    calendars_read: CalendarSet,
 }
 
 impl Compiler<'_> {
@@ -109,34 +126,38 @@ impl Compiler<'_> {
         let selector = self.selector(&spec.pools);
         let mode = match &spec.mode {
             None => Some(Mode::Enforce),
-            Some(word) => self.word(
-                word,
-                "mode",
-                &[("enforce", Mode::Enforce), ("observe", Mode::Observe)],
-            ),
+            Some(word) => self.word(word, "mode", MODES),
         };
-        let names = Self::signal_names(spec.signals.as_ref());
+        let names = Names::of(spec);
         let signals = self.signals(spec.signals.as_ref());
+        let calendars = self.calendars(spec.calendars.as_ref());
         let rules = self.rules(spec, &names, signals.as_deref());
+        let score = self.optional_quantity(spec.score.as_ref(), &names, Expected::Any);
+        let budgets = self.budgets(spec.budgets.as_ref(), &names);
+        let floors = self.floors(spec.floors.as_ref());
+        let deadlines = self.deadlines(spec.deadlines.as_ref());
+        let max_changing_sites = self.count(spec.max_changing_sites.as_ref(), "max_changing_sites");
+        let on_dispatch = self.on_dispatch(spec.on_dispatch.as_ref());
         let min_run = self.optional_duration(spec.min_run.as_ref());
         let min_rest = self.optional_duration(spec.min_rest.as_ref());
         let ramp = self.ramp(spec.ramp.as_ref());
-        let (signals, rules) = (signals?, rules?);
-        self.warn_of_unused(&signals, &rules);
+        let (signals, calendars, rules) = (signals?, calendars?, rules?);
+        let (score, budgets) = (score?, budgets?);
+        self.warn_of_unused(&signals, &calendars);
         Some(Policy {
             name: name?,
             priority: spec.priority,
             mode: mode?,
             selector: selector?,
             signals,
-            calendars: Vec::new(),
+            calendars,
             rules,
-            score: None,
-            budgets: Vec::new(),
-            floors: Vec::new(),
-            deadlines: Vec::new(),
-            max_changing_sites: None,
-            on_dispatch: OnDispatch::default(),
+            score,
+            budgets,
+            floors: floors?,
+            deadlines: deadlines?,
+            max_changing_sites: max_changing_sites?,
+            on_dispatch: on_dispatch?,
             min_run: min_run?,
             min_rest: min_rest?,
             ramp,
@@ -145,6 +166,43 @@ impl Compiler<'_> {
             pools_range: self.source.range_of(&spec.pools),
             ramp_range: spec.ramp.as_ref().map(|ramp| self.source.range_of(ramp)),
         })
+    }
+
+    fn condition(&mut self, text: &Spanned<String>, names: &Names<'_>) -> Option<Condition> {
+        let condition = Condition::compile(&text.value, names.scope())
+            .map_err(|findings| self.expression_findings(text, findings))
+            .ok()?;
+        self.signals_read = self.signals_read.union(condition.signals());
+        self.calendars_read = self.calendars_read.union(condition.calendars());
+        Some(condition)
+    }
+
+    /// `Some(None)` where the key is not there.
+    fn optional_quantity(
+        &mut self,
+        text: Option<&Spanned<String>>,
+        names: &Names<'_>,
+        expected: Expected,
+    ) -> Option<Option<Quantity>> {
+        let Some(text) = text else {
+            return Some(None);
+        };
+        let quantity = Quantity::compile(&text.value, names.scope(), expected)
+            .map_err(|findings| self.expression_findings(text, findings))
+            .ok()?;
+        self.signals_read = self.signals_read.union(quantity.signals());
+        self.calendars_read = self.calendars_read.union(quantity.calendars());
+        Some(Some(quantity))
+    }
+
+    fn expression_findings(&mut self, text: &Spanned<String>, findings: Vec<Finding>) {
+        for finding in findings {
+            let range = self.source.range_within(text, finding.span);
+            let mut found =
+                Diagnostic::error(finding.code, self.source.file(), range, finding.message);
+            found.help = finding.help;
+            self.diagnostics.push(found);
+        }
     }
 
     /// A name as Kubernetes takes it for a label: lower case, digits, `-` and `.`, beginning and ending with a letter
@@ -231,18 +289,83 @@ impl Compiler<'_> {
     }
 
     fn duration(&mut self, text: &Spanned<String>) -> Option<Span> {
-        match Span::parse(&text.value) {
-            Ok(span) => Some(span),
-            Err(error) => {
-                let text_of_error = error.to_string();
-                // The error says how to mend it after the colon.
-                let (message, help) = text_of_error
-                    .split_once(": ")
-                    .unwrap_or((&text_of_error, "write it like `10m`"));
-                self.error_at(codes::BAD_DURATION, text, message, help);
+        Span::parse(&text.value)
+            .map_err(|error| self.time_error(codes::BAD_DURATION, text, &error))
+            .ok()
+    }
+
+    /// A duration that has to be longer than nothing; `why` says what nothing would do.
+    fn positive_duration(&mut self, text: &Spanned<String>, why: &str, help: &str) -> Option<Span> {
+        let span = self.duration(text)?;
+        if span.is_zero() {
+            self.error_at(codes::BAD_DURATION, text, why, help);
+            return None;
+        }
+        Some(span)
+    }
+
+    fn time_error(&mut self, code: &'static str, text: &Spanned<String>, error: &TimeError) {
+        let error = error.to_string();
+        // The error says how to mend it after the last colon.
+        let (message, help) = error
+            .rsplit_once(": ")
+            .unwrap_or((&error, "write it like `10m`"));
+        self.error_at(code, text, message, help);
+    }
+
+    /// A count of at least 1; `Some(None)` where the key is not there.
+    fn count(&mut self, count: Option<&Spanned<u32>>, key: &str) -> Option<Option<u32>> {
+        match count {
+            None => Some(None),
+            Some(count) if count.value == 0 => {
+                let message = format!("`{key}` is 0, which would never let anything happen");
+                let help = format!("write 1 or more, or leave `{key}` out");
+                self.error_at(codes::WRONG_VALUE, count, message, help);
                 None
             }
+            Some(count) => Some(Some(count.value)),
         }
+    }
+
+    fn on_dispatch(&mut self, word: Option<&Spanned<String>>) -> Option<OnDispatch> {
+        let Some(word) = word else {
+            return Some(OnDispatch::default());
+        };
+        let number = word.value.strip_suffix('%').unwrap_or(&word.value).trim();
+        let is_number =
+            !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+        if !is_number {
+            return self.word(
+                word,
+                "on_dispatch",
+                &[
+                    ("keep", OnDispatch::Keep),
+                    ("release", OnDispatch::Release),
+                    ("75%", OnDispatch::PowerPercent(75)),
+                ],
+            );
+        }
+        let (message, help) = match (number.parse::<u8>(), word.value.ends_with('%')) {
+            (Ok(percent @ 1..=99), true) => return Some(OnDispatch::PowerPercent(percent)),
+            (Ok(1..=99), false) => (
+                format!("`{number}` could be a percentage or a count of workers"),
+                format!("write `{number}%` for that share of training power"),
+            ),
+            (Ok(0), _) => (
+                "no training power at all is a release".to_owned(),
+                "write `release`".to_owned(),
+            ),
+            (Ok(100), _) => (
+                "all of the training power is what runs without a dispatch".to_owned(),
+                "write `keep`".to_owned(),
+            ),
+            _ => (
+                format!("`{}` is no share of training power", word.value),
+                "write a whole percentage from `1%` to `99%`, `release` or `keep`".to_owned(),
+            ),
+        };
+        self.error_at(codes::WRONG_VALUE, word, message, help);
+        None
     }
 
     /// No time at all where the key is not there.

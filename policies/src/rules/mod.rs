@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+mod sets;
 pub mod threshold;
+
+pub use sets::{CALENDARS_MAX, CalendarSet, SIGNALS_MAX, SignalSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -110,13 +113,6 @@ pub struct Judgement {
     pub next_change_at: Option<Timestamp>,
 }
 
-/// Which of a policy's signal bindings something reads: a set of indexes below [`SIGNALS_MAX`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SignalSet(u64);
-
-/// The most signals one policy may bind.
-pub const SIGNALS_MAX: usize = 64;
-
 /// One kind of rule. Pure: the same facts and memory give the same answer.
 pub trait Rule: Send + Sync + fmt::Debug {
     /// Judges one pool. Judging again at any instant, with readings and facts unchanged, never changes a later
@@ -125,6 +121,9 @@ pub trait Rule: Send + Sync + fmt::Debug {
 
     /// The bindings that it reads.
     fn signals(&self) -> SignalSet;
+
+    /// The calendars that it reads.
+    fn calendars(&self) -> CalendarSet;
 }
 
 /// What a rule remembers about one pool. Keyed by the caller (policy, rule name, pool); it survives a reload when
@@ -158,49 +157,6 @@ impl Memory {
     pub fn restarted(&mut self, at: Timestamp) {
         self.unknown_since = None;
         self.restarted_at = Some(at);
-    }
-}
-
-impl SignalSet {
-    /// No signal.
-    pub const EMPTY: SignalSet = SignalSet(0);
-
-    /// The set of one index. Indexes of [`SIGNALS_MAX`] and above do not exist and give the empty set.
-    pub const fn of(index: usize) -> Self {
-        if index < SIGNALS_MAX {
-            SignalSet(1 << index)
-        } else {
-            SignalSet(0)
-        }
-    }
-
-    /// Whether it holds that index.
-    pub const fn contains(self, index: usize) -> bool {
-        index < SIGNALS_MAX && self.0 & (1 << index) != 0
-    }
-
-    /// Both sets together.
-    #[must_use]
-    pub const fn union(self, other: SignalSet) -> Self {
-        SignalSet(self.0 | other.0)
-    }
-
-    /// Whether there is nothing in it.
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// The indexes, ascending.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        let mut rest = self.0;
-        std::iter::from_fn(move || {
-            if rest == 0 {
-                return None;
-            }
-            let index = rest.trailing_zeros() as usize;
-            rest &= rest - 1;
-            Some(index)
-        })
     }
 }
 

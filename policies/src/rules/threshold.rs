@@ -15,19 +15,36 @@
 //!   Released, `Release`: that decision stands. So nothing ever rises on missing data.
 //! - If both conditions hold with no hold time for either, release wins.
 
-use crate::expr::Condition;
+use crate::expr::{Condition, Quantity};
 use crate::facts::{Facts, Reading};
-use crate::policy::{OnMissing, Then};
-use crate::rules::{Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
+use crate::policy::{Expectation, OnMissing, Then, Window};
+use crate::rules::{CalendarSet, Intent, Judgement, Memory, Reason, Rule, SignalSet, Verdict};
 use crate::time::{Span, Timestamp};
 
-/// A condition and how long it must hold.
+/// A condition, and how long and for how many readings it must hold before it acts: for both, where both are given.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// The condition.
     pub when: Condition,
     /// How long it must hold; zero acts at once.
     pub held_for: Span,
+    /// For how many readings in a row it must hold; 0 and 1 act at once.
+    pub samples: u32,
+}
+
+/// What a [`Threshold`] is made of.
+#[derive(Clone, Debug)]
+pub struct ThresholdParts {
+    /// When to start.
+    pub activate: Side,
+    /// When to stop; `None`: at once when `activate.when` does not hold.
+    pub release: Option<Side>,
+    /// The least window worth starting for, and when to leave it; `None`: any.
+    pub window: Option<Window>,
+    /// How many workers while activated, a [`crate::expr::Expected::Workers`]; `None`: as many as the pool has.
+    pub workers: Option<Quantity>,
+    /// Per binding of the policy, in binding order.
+    pub on_missing: Box<[OnMissing]>,
 }
 
 /// The rule.
@@ -35,6 +52,8 @@ pub struct Side {
 pub struct Threshold {
     activate: Side,
     release: Option<Side>,
+    window: Option<Window>,
+    workers: Option<Quantity>,
     /// Per binding of the policy.
     on_missing: Box<[OnMissing]>,
 }
@@ -55,11 +74,20 @@ enum Missing {
 }
 
 impl Threshold {
-    /// `on_missing` is per binding of the policy, in binding order.
-    pub fn new(activate: Side, release: Option<Side>, on_missing: Box<[OnMissing]>) -> Self {
+    /// The rule of these parts.
+    pub fn new(parts: ThresholdParts) -> Self {
+        let ThresholdParts {
+            activate,
+            release,
+            window,
+            workers,
+            on_missing,
+        } = parts;
         Threshold {
             activate,
             release,
+            window,
+            workers,
             on_missing,
         }
     }
@@ -237,10 +265,32 @@ impl Rule for Threshold {
     }
 
     fn signals(&self) -> SignalSet {
-        let activate = self.activate.when.signals();
-        self.release
-            .as_ref()
-            .map_or(activate, |release| activate.union(release.when.signals()))
+        let mut signals = self.activate.when.signals();
+        if let Some(release) = &self.release {
+            signals = signals.union(release.when.signals());
+        }
+        if let Some(workers) = &self.workers {
+            signals = signals.union(workers.signals());
+        }
+        signals
+    }
+
+    fn calendars(&self) -> CalendarSet {
+        let mut calendars = self.activate.when.calendars();
+        if let Some(release) = &self.release {
+            calendars = calendars.union(release.when.calendars());
+        }
+        if let Some(workers) = &self.workers {
+            calendars = calendars.union(workers.calendars());
+        }
+        if let Some(Window {
+            expect: Expectation::Schedule { calendar },
+            ..
+        }) = self.window
+        {
+            calendars = calendars.union(CalendarSet::of(calendar));
+        }
+        calendars
     }
 }
 

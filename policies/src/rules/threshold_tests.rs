@@ -23,11 +23,24 @@ const POOL: PoolFacts = PoolFacts {
 fn side(when: &str, held_for: i64) -> Side {
     let scope = Scope {
         signals: &[("a", Unit::GramPerKilowattHour), ("b", Unit::Kilowatt)],
+        calendars: &["night"],
     };
     Side {
         when: Condition::compile(when, scope).unwrap(),
         held_for: Span::from_mins(held_for),
+        samples: 0,
     }
+}
+
+/// A rule without window and worker count.
+fn plain(activate: Side, release: Option<Side>, on_missing: Box<[OnMissing]>) -> Threshold {
+    Threshold::new(ThresholdParts {
+        activate,
+        release,
+        window: None,
+        workers: None,
+        on_missing,
+    })
 }
 
 fn action(hold: i64, then: Then) -> OnMissing {
@@ -150,7 +163,7 @@ fn check(rule: &Threshold, memory: Memory, changes: &[Change], expected: &str) {
 /// carbon below 100 for 5 minutes starts, 120 or more for 10 stops; missing for 10 minutes releases.
 fn curtailment(then: Then) -> Threshold {
     let on_missing = Box::new([action(10, then), action(10, then)]);
-    Threshold::new(side("a < 100", 5), Some(side("a >= 120", 10)), on_missing)
+    plain(side("a < 100", 5), Some(side("a >= 120", 10)), on_missing)
 }
 
 #[test]
@@ -194,7 +207,7 @@ fn a_pool_that_was_running_stays_until_the_release_condition_says_so() {
 
 #[test]
 fn without_a_release_the_condition_itself_keeps_it() {
-    let rule = Threshold::new(
+    let rule = plain(
         side("a < 100", 5),
         None,
         Box::new([action(10, Then::Release)]),
@@ -269,7 +282,7 @@ fn a_timer_neither_resets_nor_completes_while_unknown() {
 
 #[test]
 fn of_several_missing_signals_release_beats_keep_each_at_its_own_end() {
-    let rule = |a, b| Threshold::new(side("a < 100 && b > 5", 0), None, Box::new([a, b]));
+    let rule = |a, b| plain(side("a < 100 && b > 5", 0), None, Box::new([a, b]));
     let changes = [(0, [90.0, 9.0]), (1, [GONE, GONE])];
     check(
         &rule(action(10, Then::Keep), action(20, Then::Release)),
@@ -300,7 +313,7 @@ fn of_several_missing_signals_release_beats_keep_each_at_its_own_end() {
 
 #[test]
 fn a_missing_signal_that_decides_nothing_is_no_matter() {
-    let rule = Threshold::new(
+    let rule = plain(
         side("a < 100 || b > 5", 0),
         Some(side("a >= 120 && b <= 5", 0)),
         Box::new([action(10, Then::Release), action(10, Then::Release)]),
@@ -315,7 +328,7 @@ fn a_missing_signal_that_decides_nothing_is_no_matter() {
 
 #[test]
 fn what_could_not_be_stopped_is_not_started() {
-    let rule = Threshold::new(
+    let rule = plain(
         side("a < 100", 0),
         Some(side("b < 5", 0)),
         Box::new([action(10, Then::Release), action(10, Then::Release)]),
@@ -332,7 +345,7 @@ fn what_could_not_be_stopped_is_not_started() {
 
 #[test]
 fn a_result_that_is_not_finite_takes_the_actions_of_the_signals_it_read() {
-    let rule = Threshold::new(
+    let rule = plain(
         side("a < 100 && b / (b - b) > 1", 0),
         None,
         Box::new([action(10, Then::Keep), action(5, Then::Keep)]),
@@ -345,7 +358,7 @@ fn a_result_that_is_not_finite_takes_the_actions_of_the_signals_it_read() {
          5 hold signal 1 missing: kept
          10 hold signal 0 missing: kept",
     );
-    let rule = Threshold::new(side("site.power_limit_kw > 1", 0), None, Box::new([]));
+    let rule = plain(side("site.power_limit_kw > 1", 0), None, Box::new([]));
     check(
         &rule,
         Memory::new(true),
@@ -357,7 +370,7 @@ fn a_result_that_is_not_finite_takes_the_actions_of_the_signals_it_read() {
 #[test]
 fn both_conditions_at_once_release_wins_where_neither_has_a_hold_time() {
     let rule = |activate, release| {
-        Threshold::new(
+        plain(
             side("a < 100", activate),
             Some(side("b < 5", release)),
             Box::new([action(10, Then::Keep); 2]),
@@ -469,7 +482,7 @@ fn any_rule() -> impl Strategy<Value = Threshold> {
     )
         .prop_map(|(activate, activate_for, release, release_for, a, b)| {
             let release = (!release.is_empty()).then(|| side(release, release_for));
-            Threshold::new(
+            plain(
                 side(activate, activate_for),
                 release,
                 Box::new([action(a.0, a.1), action(b.0, b.1)]),

@@ -1,40 +1,67 @@
-//! The rules of a policy, in both forms, and what their memories depend on.
+//! The rules of a policy, in both forms.
 
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
-
 use super::Compiler;
+use super::hash::rule_hash;
+use super::names::Names;
 use crate::codes;
-use crate::diagnostic::{Diagnostic, TextRange};
-use crate::document::{ConditionDocument, RULES_MAX, RuleDocument, SpecDocument};
-use crate::expr::{Condition, Scope};
-use crate::policy::{BindingScope, CompiledRule, SignalBinding, Then};
-use crate::rules::threshold::{Side, Threshold};
-use crate::rules::{Rule, SignalSet};
-use crate::units::{Basis, Unit};
+use crate::diagnostic::TextRange;
+use crate::document::{
+    ConditionDocument, RULES_MAX, RuleDocument, SAMPLES_MAX, SpecDocument, WindowDocument,
+};
+use crate::expr::{Condition, Expected, Quantity};
+use crate::policy::{CompiledRule, SignalBinding};
+use crate::rules::Rule;
+use crate::rules::threshold::{Side, Threshold, ThresholdParts};
+use crate::words::RULE_KINDS;
 use crate::yaml::Spanned;
 
 /// The name of the rule that top-level `activate` and `release` make.
 const SHORT_FORM_RULE: &str = "threshold";
-/// The kinds of rule that `spec.rules` takes.
-const RULE_KINDS: &[&str] = &["threshold"];
+
+/// What all rules of a policy share.
+struct Shared<'a> {
+    names: &'a Names<'a>,
+    /// `None` where one of them is wrong.
+    signals: Option<&'a [SignalBinding]>,
+    /// `None` where it is wrong; `Some(None)` where it is not given.
+    workers: Option<Option<Quantity>>,
+}
+
+/// A rule as the file writes it.
+#[derive(Clone, Copy)]
+struct Written<'d> {
+    activate: &'d ConditionDocument,
+    release: Option<&'d Spanned<ConditionDocument>>,
+    window: Option<&'d Spanned<WindowDocument>>,
+}
 
 impl Compiler<'_> {
     pub(super) fn rules(
         &mut self,
         spec: &SpecDocument,
-        names: &[(String, Unit)],
+        names: &Names<'_>,
         signals: Option<&[SignalBinding]>,
     ) -> Option<Vec<CompiledRule>> {
+        let shared = Shared {
+            names,
+            signals,
+            workers: self.optional_quantity(spec.workers.as_ref(), names, Expected::Workers),
+        };
+        let short = spec.activate.is_some() || spec.release.is_some() || spec.window.is_some();
         match (&spec.activate, &spec.rules) {
             (Some(activate), None) => {
-                let name = SHORT_FORM_RULE.to_owned();
                 let range = self.source.range_of(&activate.value.when);
-                let threshold = self.threshold(activate, spec.release.as_ref(), names);
-                Some(vec![compiled(name, range, threshold?, signals?)])
+                let written = Written {
+                    activate: &activate.value,
+                    release: spec.release.as_ref(),
+                    window: spec.window.as_ref(),
+                };
+                let rule = self.threshold(SHORT_FORM_RULE.to_owned(), range, written, &shared);
+                Some(vec![rule?])
             }
-            (None, Some(rules)) if spec.release.is_none() => self.rule_list(rules, names, signals),
+            (None, Some(rules)) if !short => self.rule_list(rules, &shared),
             (None, None) => {
                 let place = spec.release.as_ref().map_or(TextRange::START, |release| {
                     self.source.range_of(&release.value.when)
@@ -49,8 +76,7 @@ impl Compiler<'_> {
                 None
             }
             (_, Some(rules)) => {
-                let help =
-                    "move `activate` and `release` into an entry of `rules`, or drop `rules`";
+                let help = "move `activate`, `release` and `window` into an entry of `rules`, or drop `rules`";
                 self.error_at(
                     codes::BAD_RULES,
                     rules,
@@ -65,56 +91,24 @@ impl Compiler<'_> {
     fn rule_list(
         &mut self,
         rules: &Spanned<Vec<Spanned<RuleDocument>>>,
-        names: &[(String, Unit)],
-        signals: Option<&[SignalBinding]>,
+        shared: &Shared<'_>,
     ) -> Option<Vec<CompiledRule>> {
-        let list = &rules.value;
-        if list.is_empty() || list.len() > RULES_MAX {
-            let message = format!("{} rules; 1 to {RULES_MAX} are allowed", list.len());
-            let code = if list.is_empty() {
-                codes::BAD_RULES
-            } else {
-                codes::TOO_LARGE
-            };
-            self.error_at(
-                code,
-                rules,
-                message,
-                "add an entry such as `{kind: threshold, name: low, activate: ...}`",
-            );
+        if rules.value.is_empty() {
+            let help = "add an entry such as `{kind: threshold, name: low, activate: ...}`";
+            self.error_at(codes::BAD_RULES, rules, "the list of rules is empty", help);
             return None;
         }
-        let mut compiled_rules: Vec<Option<CompiledRule>> = Vec::new();
-        for (index, rule) in list.iter().enumerate() {
-            let rule = &rule.value;
-            let earlier = list[..index]
-                .iter()
-                .find(|earlier| earlier.value.name.value == rule.name.value);
-            if let Some(earlier) = earlier {
-                let message = format!(
-                    "a second rule of this policy is called `{}`",
-                    rule.name.value
-                );
-                let line = self.source.range_of(&earlier.value.name).line;
-                let help = format!(
-                    "the first is at line {line}; what a rule remembers is kept under its name"
-                );
-                self.error_at(codes::DUPLICATE_NAME, &rule.name, message, help);
-            }
-            compiled_rules.push(self.rule(rule, names, signals));
-        }
-        compiled_rules.into_iter().collect()
+        self.list(
+            Some(rules),
+            ("rule", RULES_MAX),
+            |rule| &rule.name,
+            |compiler, rule| compiler.rule(&rule.value, shared),
+        )
     }
 
-    fn rule(
-        &mut self,
-        rule: &RuleDocument,
-        names: &[(String, Unit)],
-        signals: Option<&[SignalBinding]>,
-    ) -> Option<CompiledRule> {
+    fn rule(&mut self, rule: &RuleDocument, shared: &Shared<'_>) -> Option<CompiledRule> {
         let name = self.name(&rule.name, "rule");
-        let kinds: Vec<(&str, &str)> = RULE_KINDS.iter().map(|kind| (*kind, *kind)).collect();
-        self.word(&rule.kind, "kind", &kinds)?;
+        self.word(&rule.kind, "kind", RULE_KINDS)?;
         let Some(activate) = &rule.activate else {
             let help = "add `activate: {when: ..., for: ...}`";
             self.error_at(
@@ -125,105 +119,87 @@ impl Compiler<'_> {
             );
             return None;
         };
-        let threshold = self.threshold(activate, rule.release.as_ref(), names);
-        Some(compiled(
-            name?,
-            self.source.range_of(&rule.name),
-            threshold?,
-            signals?,
-        ))
+        let written = Written {
+            activate: &activate.value,
+            release: rule.release.as_ref(),
+            window: rule.window.as_ref(),
+        };
+        let range = self.source.range_of(&rule.name);
+        // Compiled under any name, so that its other mistakes are told, too.
+        let compiled = self.threshold(rule.name.value.clone(), range, written, shared)?;
+        name.map(|_| compiled)
     }
 
-    /// The two sides; the rule itself is made once the bindings are known to be right.
     fn threshold(
         &mut self,
-        activate: &Spanned<ConditionDocument>,
-        release: Option<&Spanned<ConditionDocument>>,
-        names: &[(String, Unit)],
-    ) -> Option<(Side, Option<Side>)> {
-        let activate = self.side(&activate.value, names);
-        let release = release.map(|release| self.side(&release.value, names));
-        Some((
-            activate?,
-            match release {
-                None => None,
-                Some(side) => Some(side?),
-            },
-        ))
-    }
-
-    fn side(&mut self, document: &ConditionDocument, names: &[(String, Unit)]) -> Option<Side> {
-        let held_for = self.optional_duration(document.held_for.as_ref());
-        let names: Vec<(&str, Unit)> = names
-            .iter()
-            .map(|(name, unit)| (name.as_str(), *unit))
-            .collect();
-        match Condition::compile(&document.when.value, Scope { signals: &names }) {
-            Ok(when) => Some(Side {
-                when,
-                held_for: held_for?,
-            }),
-            Err(findings) => {
-                for finding in findings {
-                    let range = self.source.range_within(&document.when, finding.span);
-                    let mut found =
-                        Diagnostic::error(finding.code, self.source.file(), range, finding.message);
-                    found.help = finding.help;
-                    self.diagnostics.push(found);
-                }
-                None
+        name: String,
+        range: TextRange,
+        written: Written<'_>,
+        shared: &Shared<'_>,
+    ) -> Option<CompiledRule> {
+        let activate = self.side(written.activate, shared.names);
+        let release = match written.release {
+            None => Some(None),
+            Some(release) => self.side(&release.value, shared.names).map(Some),
+        };
+        let window = match written.window {
+            None => Some(None),
+            Some(window) => {
+                // Without a release condition the window ends when the activate condition turns false.
+                let ending: Option<&Condition> = match (&activate, &release) {
+                    (_, Some(Some(release))) => Some(&release.when),
+                    (Some(activate), Some(None)) => Some(&activate.when),
+                    _ => None,
+                };
+                self.window(&window.value, ending, shared.names).map(Some)
             }
-        }
+        };
+        let signals = shared.signals?;
+        let parts = ThresholdParts {
+            activate: activate?,
+            release: release?,
+            window: window?,
+            workers: shared.workers.clone()?,
+            on_missing: signals.iter().map(|binding| binding.on_missing).collect(),
+        };
+        let hash = rule_hash(&parts, signals, shared.names);
+        let rule: Arc<dyn Rule> = Arc::new(Threshold::new(parts));
+        Some(CompiledRule {
+            name,
+            hash,
+            rule,
+            range,
+        })
     }
-}
 
-fn compiled(
-    name: String,
-    range: TextRange,
-    (activate, release): (Side, Option<Side>),
-    signals: &[SignalBinding],
-) -> CompiledRule {
-    let hash = rule_hash(&activate, release.as_ref(), signals);
-    let on_missing = signals.iter().map(|binding| binding.on_missing).collect();
-    let rule: Arc<dyn Rule> = Arc::new(Threshold::new(activate, release, on_missing));
-    CompiledRule {
-        name,
-        hash,
-        rule,
-        range,
+    fn side(&mut self, document: &ConditionDocument, names: &Names<'_>) -> Option<Side> {
+        let held_for = self.optional_duration(document.held_for.as_ref());
+        let when = self.condition(&document.when, names);
+        let samples = self.samples(document.samples.as_ref(), when.as_ref());
+        Some(Side {
+            when: when?,
+            held_for: held_for?,
+            samples: samples?,
+        })
     }
-}
 
-/// Of everything that a threshold's memory depends on: conditions and times, and what it reads.
-fn rule_hash(activate: &Side, release: Option<&Side>, signals: &[SignalBinding]) -> [u8; 32] {
-    let mut hasher = Sha256::new();
-    let mut field = |text: &str| {
-        hasher.update((text.len() as u64).to_be_bytes());
-        hasher.update(text.as_bytes());
-    };
-    field("threshold 1");
-    let mut read = SignalSet::EMPTY;
-    for side in [Some(activate), release].into_iter().flatten() {
-        field(side.when.text());
-        field(&side.held_for.as_millis().to_string());
-        read = read.union(side.when.signals());
-    }
-    for binding in read.iter().filter_map(|index| signals.get(index)) {
-        field(&binding.name);
-        field(&binding.source);
-        field(binding.kind.as_str());
-        field(binding.basis.map_or("", Basis::as_str));
-        match &binding.scope {
-            BindingScope::Site => field("site"),
-            BindingScope::Zone { scheme } => field(scheme),
+    /// How many readings in a row a condition has to hold for; one where it is not said.
+    fn samples(&mut self, samples: Option<&Spanned<u32>>, when: Option<&Condition>) -> Option<u32> {
+        let Some(samples) = samples else {
+            return Some(1);
+        };
+        if !(1..=SAMPLES_MAX).contains(&samples.value) {
+            let message = format!("{} readings in a row can't be counted", samples.value);
+            let help = format!("write 1 to {SAMPLES_MAX}, or leave `samples` out");
+            self.error_at(codes::BAD_SAMPLES, samples, message, help);
+            return None;
         }
-        field(&binding.max_age.as_millis().to_string());
-        field(&binding.on_missing.hold.as_millis().to_string());
-        field(if binding.on_missing.then == Then::Release {
-            "release"
-        } else {
-            "keep"
-        });
+        if when.is_some_and(|when| when.signals().is_empty()) {
+            let message = "the condition reads no signal, so there are no readings to count";
+            let help = "write `for: 10m` in place of `samples`";
+            self.error_at(codes::BAD_SAMPLES, samples, message, help);
+            return None;
+        }
+        Some(samples.value)
     }
-    hasher.finalize().into()
 }

@@ -5,28 +5,13 @@ use crate::codes;
 use crate::diagnostic::Diagnostic;
 use crate::document::{NAME_MAX, SCHEMES, SOURCE_NAME_MAX, SignalDocument};
 use crate::expr::RESERVED;
-use crate::policy::{BindingScope, CompiledRule, OnEstimated, OnMissing, SignalBinding, Then};
-use crate::rules::{SIGNALS_MAX, SignalSet};
-use crate::time::Span;
+use crate::policy::{BindingScope, CalendarBinding, OnEstimated, OnMissing, SignalBinding};
+use crate::rules::SIGNALS_MAX;
 use crate::units::{Basis, Kind, Unit};
+use crate::words::{ON_ESTIMATED, SIGNAL_SCOPES, THENS};
 use crate::yaml::{Entries, Spanned};
 
 impl Compiler<'_> {
-    /// The signals that a file declares, in binding order, with the unit where the kind is known.
-    pub(super) fn signal_names(signals: Option<&Entries<SignalDocument>>) -> Vec<(String, Unit)> {
-        let entries = signals.map_or(&[][..], |entries| &entries.0);
-        let mut names: Vec<(String, Unit)> = entries
-            .iter()
-            .take(SIGNALS_MAX)
-            .map(|(name, signal)| {
-                let unit = Kind::parse(&signal.value.kind.value).map_or(Unit::Plain, Kind::unit);
-                (name.value.clone(), unit)
-            })
-            .collect();
-        names.sort();
-        names
-    }
-
     pub(super) fn signals(
         &mut self,
         signals: Option<&Entries<SignalDocument>>,
@@ -47,7 +32,7 @@ impl Compiler<'_> {
     }
 
     fn signal(&mut self, name: &Spanned<String>, signal: &SignalDocument) -> Option<SignalBinding> {
-        let variable = self.variable(name);
+        let variable = self.variable(name, "signal");
         let source = self.source_name(&signal.source);
         let kind = self.word(
             &signal.kind,
@@ -56,17 +41,28 @@ impl Compiler<'_> {
         );
         let basis = self.basis(signal.basis.as_ref(), kind);
         let scope = self.scope(signal);
-        let max_age = self.duration(&signal.max_age);
-        if max_age == Some(Span::ZERO) {
-            let help = "set it to a few times the interval at which the source sends";
-            self.error_at(
-                codes::BAD_DURATION,
-                &signal.max_age,
-                "with a max_age of 0 no value is ever fresh",
-                help,
-            );
-        }
+        let max_age = self.positive_duration(
+            &signal.max_age,
+            "with a max_age of 0 no value is ever fresh",
+            "set it to a few times the interval at which the source sends",
+        );
         let on_missing = self.on_missing(name, signal);
+        let on_estimated = match &signal.on_estimated {
+            None => Some(OnEstimated::default()),
+            Some(word) => self.word(word, "on_estimated", ON_ESTIMATED),
+        };
+        let forecast_max_age = match &signal.forecast_max_age {
+            None => Some(None),
+            Some(text) => self
+                .positive_duration(
+                    text,
+                    "with a forecast_max_age of 0 no forecast is ever believed",
+                    "set it to the time between two issues of the forecast and some spare, such as `26h` for a daily \
+                     one, or leave it out to not look ahead",
+                )
+                .map(Some),
+        };
+        let add_back_own_draw = self.add_back(signal, kind, scope.as_ref());
         Some(SignalBinding {
             name: variable?,
             source: source?,
@@ -75,20 +71,48 @@ impl Compiler<'_> {
             scope: scope?,
             max_age: max_age?,
             on_missing: on_missing?,
-            on_estimated: OnEstimated::default(),
-            forecast_max_age: None,
-            add_back_own_draw: false,
+            on_estimated: on_estimated?,
+            forecast_max_age: forecast_max_age?,
+            add_back_own_draw: add_back_own_draw?,
             range: self.source.range_of(name),
         })
     }
 
-    fn variable(&mut self, name: &Spanned<String>) -> Option<String> {
+    /// Only a meter of power at the site can include what the site's own pools draw.
+    fn add_back(
+        &mut self,
+        signal: &SignalDocument,
+        kind: Option<Kind>,
+        scope: Option<&BindingScope>,
+    ) -> Option<bool> {
+        let Some(add_back) = signal.add_back_own_draw.as_ref().filter(|key| key.value) else {
+            return Some(false);
+        };
+        let message = match (kind, scope) {
+            (Some(kind), _) if kind.unit() != Unit::Kilowatt => format!(
+                "our own draw is in kW, and `{kind}` is in {}: it can't be added",
+                kind.unit()
+            ),
+            (_, Some(BindingScope::Zone { .. })) => {
+                "our own draw is that of one site, and this signal is of a whole zone".to_owned()
+            }
+            _ => return Some(true),
+        };
+        let help = "remove `add_back_own_draw`: it is for site meters, of the kinds surplus_power, curtailment_power \
+                    and import_limit with `scope: site`";
+        self.error_at(codes::BAD_ADD_BACK, add_back, message, help);
+        None
+    }
+
+    /// The name of a variable in expressions.
+    pub(super) fn variable(&mut self, name: &Spanned<String>, what: &str) -> Option<String> {
         let text = &name.value;
         let well_formed = text
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
             && text.starts_with(|c: char| c.is_ascii_lowercase());
-        let reserved = RESERVED.contains(&text.as_str());
+        // A calendar's variable has a prefix, so it can't be taken for another word.
+        let reserved = what == "signal" && RESERVED.contains(&text.as_str());
         if well_formed && !reserved && text.len() <= NAME_MAX {
             return Some(text.clone());
         }
@@ -97,10 +121,11 @@ impl Compiler<'_> {
                 "`{text}` means something else in an expression and can't be the name of a signal"
             )
         } else {
-            format!("`{text}` can't be the name of a signal")
+            format!("`{text}` can't be the name of a {what}")
         };
+        let example = if what == "signal" { "carbon" } else { "night" };
         let help = format!(
-            "use up to {NAME_MAX} of a-z, 0-9 and `_`, beginning with a letter, such as `carbon`"
+            "use up to {NAME_MAX} of a-z, 0-9 and `_`, beginning with a letter, such as `{example}`"
         );
         self.error_at(codes::BAD_NAME, name, message, help);
         None
@@ -151,7 +176,7 @@ impl Compiler<'_> {
     }
 
     fn scope(&mut self, signal: &SignalDocument) -> Option<BindingScope> {
-        let zone = self.word(&signal.scope, "scope", &[("site", false), ("zone", true)])?;
+        let zone = self.word(&signal.scope, "scope", SIGNAL_SCOPES)?;
         match (zone, &signal.scheme) {
             (false, None) => Some(BindingScope::Site),
             (true, Some(scheme)) => {
@@ -197,35 +222,41 @@ impl Compiler<'_> {
             return None;
         };
         let hold = self.duration(&document.value.hold);
-        let then = self.word(
-            &document.value.then,
-            "then",
-            &[("release", Then::Release), ("keep", Then::Keep)],
-        );
+        let then = self.word(&document.value.then, "then", THENS);
         Some(OnMissing {
             hold: hold?,
             then: then?,
         })
     }
 
-    pub(super) fn warn_of_unused(&mut self, signals: &[SignalBinding], rules: &[CompiledRule]) {
-        let read = rules
-            .iter()
-            .fold(SignalSet::EMPTY, |set, rule| set.union(rule.rule.signals()));
-        for (_, binding) in signals
+    /// Tells of signals and calendars that nothing of the policy reads.
+    pub(super) fn warn_of_unused(
+        &mut self,
+        signals: &[SignalBinding],
+        calendars: &[CalendarBinding],
+    ) {
+        let unused_signals = signals
             .iter()
             .enumerate()
-            .filter(|(index, _)| !read.contains(*index))
-        {
-            let message = format!("no rule reads the signal `{}`", binding.name);
-            let found = Diagnostic::warning(
-                codes::UNUSED_SIGNAL,
-                self.source.file(),
-                binding.range,
-                message,
-            );
-            self.diagnostics
-                .push(found.with_help("remove it, or use it in a condition"));
+            .filter(|(index, _)| !self.signals_read.contains(*index))
+            .map(|(_, binding)| {
+                let message = format!("nothing reads the signal `{}`", binding.name);
+                let help = "remove it, or use it in a condition";
+                (codes::UNUSED_SIGNAL, binding.range, message, help)
+            });
+        let unused_calendars = calendars
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.calendars_read.contains(*index))
+            .map(|(_, binding)| {
+                let message = format!("nothing reads the calendar `{}`", binding.name);
+                let help =
+                    "remove it, or use it as `calendar.NAME` in a condition, or in a `window`";
+                (codes::UNUSED_CALENDAR, binding.range, message, help)
+            });
+        for (code, range, message, help) in unused_signals.chain(unused_calendars) {
+            let found = Diagnostic::warning(code, self.source.file(), range, message);
+            self.diagnostics.push(found.with_help(help));
         }
     }
 }

@@ -1,0 +1,267 @@
+//! Amounts with a unit: the limits of budgets and the work of deadlines, read exactly, without floating point.
+
+use super::Compiler;
+use crate::codes;
+use crate::policy::Measure;
+use crate::units::is_currency;
+use crate::words::{LIMIT_UNITS, WORK_UNITS};
+use crate::yaml::{Spanned, suggestion};
+
+/// The largest limit or work, in the measure's integer unit: a thousand of them can still be added up.
+const AMOUNT_MAX: i64 = i64::MAX / 1_000;
+/// The most digits behind the point that are read.
+const FRACTION_DIGITS_MAX: u32 = 9;
+
+/// Thousandths.
+const MONEY_PER_UNIT: i64 = 1_000;
+const MS_PER_HOUR: i64 = 3_600_000;
+
+/// A limit as it is compiled.
+pub(super) struct Limit {
+    pub(super) measure: Measure,
+    /// In the measure's integer unit.
+    pub(super) amount: i64,
+    /// As the file wrote it.
+    pub(super) unit: String,
+}
+
+/// Why a number is none, in words, and how to mend it.
+type Problem = (String, String);
+
+impl Compiler<'_> {
+    pub(super) fn limit(&mut self, text: &Spanned<String>) -> Option<Limit> {
+        let read = limit(&text.value);
+        read.map_err(|(message, help)| self.error_at(codes::BAD_LIMIT, text, message, help))
+            .ok()
+    }
+
+    /// Work in worker-milliseconds.
+    pub(super) fn work(&mut self, text: &Spanned<String>) -> Option<i64> {
+        let read = work(&text.value);
+        read.map_err(|(message, help)| self.error_at(codes::BAD_WORK, text, message, help))
+            .ok()
+    }
+}
+
+/// The number and the unit of an amount; between them may stand white space.
+pub(super) fn split(text: &str) -> (&str, &str) {
+    let number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',' | '_' | '\'' | '+' | '-');
+    let end = text.find(|c| !number(c)).unwrap_or(text.len());
+    (&text[..end], text[end..].trim())
+}
+
+fn limit(text: &str) -> Result<Limit, Problem> {
+    let (number, unit) = split(text);
+    if number.is_empty() {
+        return Err((
+            format!("`{text}` is no limit: it does not begin with a number"),
+            "write an amount with its unit, such as `60 kW`".to_owned(),
+        ));
+    }
+    if unit.is_empty() {
+        return Err((
+            format!("`{text}` has no unit, which would say what is counted"),
+            format!(
+                "write `{number} kW`, `{number} workers`, or with `per`: `{number} kWh`, `{number} kgCO2e`, `{number} EUR`"
+            ),
+        ));
+    }
+    let known = LIMIT_UNITS.iter().find(|row| row.0 == unit);
+    let (measure, factor) = match known {
+        Some((_, counted)) => *counted,
+        None if is_currency(unit) => (Measure::Money, MONEY_PER_UNIT),
+        None => {
+            return Err((
+                format!("`{unit}` is not a unit of a limit"),
+                unit_help(unit),
+            ));
+        }
+    };
+    let amount = scaled(number, factor)?;
+    Ok(Limit {
+        measure,
+        amount,
+        unit: unit.to_owned(),
+    })
+}
+
+fn unit_help(unit: &str) -> String {
+    let currency = unit.to_ascii_uppercase();
+    if is_currency(&currency) {
+        return format!("write `{currency}`: currencies are written as in ISO 4217");
+    }
+    let slip = match unit {
+        "€" => Some("EUR"),
+        "$" | "US$" => Some("USD"),
+        "£" => Some("GBP"),
+        "kg" | "kgCO2" | "kgCO2eq" => Some("kgCO2e"),
+        "t" | "tCO2" | "tCO2eq" => Some("tCO2e"),
+        "nodes" | "machines" | "gpus" | "GPUs" => Some("workers"),
+        _ => None,
+    };
+    if let Some(meant) = slip {
+        return format!("write `{meant}`");
+    }
+    let known: Vec<&str> = LIMIT_UNITS.iter().map(|row| row.0).collect();
+    suggestion(unit, &known, "units") + ", and currencies such as `EUR`"
+}
+
+fn work(text: &str) -> Result<i64, Problem> {
+    const UNIT: &str = WORK_UNITS[0];
+    let (number, unit) = split(text);
+    if number.is_empty() || unit.is_empty() {
+        let example = if number.is_empty() { "400" } else { number };
+        return Err((
+            format!("`{text}` is no amount of work"),
+            format!("write a number of worker-hours, such as `{example} {UNIT}`"),
+        ));
+    }
+    if !WORK_UNITS.contains(&unit) {
+        let joined: String = unit
+            .to_ascii_lowercase()
+            .chars()
+            .filter(char::is_ascii_alphabetic)
+            .collect();
+        let help = if matches!(
+            joined.as_str(),
+            "workerhours" | "workerhour" | "workershours"
+        ) {
+            format!("write `{number} {UNIT}`")
+        } else {
+            format!("work is counted in hours of ready workers: write `{number} {UNIT}`")
+        };
+        return Err((format!("`{unit}` is not a unit of work"), help));
+    }
+    scaled(number, MS_PER_HOUR)
+}
+
+/// A decimal number times a factor, exactly.
+fn scaled(number: &str, factor: i64) -> Result<i64, Problem> {
+    if number.contains([',', '_', '\'']) {
+        let plain = number.replace([',', '_', '\''], "");
+        return Err((
+            format!("`{number}` has a separator, which is a point to some and a comma to others"),
+            format!("write it without, such as `{plain}`, with a `.` before a fraction"),
+        ));
+    }
+    if number.starts_with('-') {
+        return Err((
+            format!("`{number}` is below 0"),
+            "write an amount above 0".to_owned(),
+        ));
+    }
+    let malformed = || {
+        (
+            format!("`{number}` is not a number"),
+            "write digits, and a `.` before a fraction".to_owned(),
+        )
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    let dangling = number.ends_with('.');
+    if whole.is_empty() || dangling || !digits(whole) || !digits(fraction) {
+        return Err(malformed());
+    }
+    let too_fine = || {
+        (
+            format!("`{number}` is finer than what is counted"),
+            "write fewer digits behind the point".to_owned(),
+        )
+    };
+    let places = u32::try_from(fraction.len()).unwrap_or(u32::MAX);
+    if places > FRACTION_DIGITS_MAX {
+        return Err(too_fine());
+    }
+    let too_large = || {
+        (
+            format!("`{number}` is more than can be counted"),
+            "write a smaller amount, or leave it out where there is no limit".to_owned(),
+        )
+    };
+    // At most 38 digits fit; longer ones are too large in any unit.
+    let joined: i128 = format!("{whole}{fraction}")
+        .parse()
+        .map_err(|_| too_large())?;
+    let product = joined
+        .checked_mul(i128::from(factor))
+        .ok_or_else(too_large)?;
+    let divisor = 10_i128.pow(places);
+    if product % divisor != 0 {
+        return Err(too_fine());
+    }
+    match i64::try_from(product / divisor) {
+        Ok(0) => Err((
+            format!("`{number}` lets nothing run, for ever"),
+            "write an amount above 0; to stop pools for a time, use an operator's override"
+                .to_owned(),
+        )),
+        Ok(amount) if amount <= AMOUNT_MAX => Ok(amount),
+        _ => Err(too_large()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_exact() {
+        for (text, measure, amount) in [
+            ("60 kW", Measure::Power, 60_000),
+            ("0.1 MW", Measure::Power, 100_000),
+            ("12 workers", Measure::Workers, 12),
+            ("1 worker", Measure::Workers, 1),
+            ("0.1 kWh", Measure::Energy, 100_000),
+            ("2MWh", Measure::Energy, 2_000_000_000),
+            ("500 kgCO2e", Measure::Carbon, 500_000_000),
+            ("0.29 tCO2e", Measure::Carbon, 290_000_000),
+            ("1000 EUR", Measure::Money, 1_000_000),
+            ("19.99 USD", Measure::Money, 19_990),
+        ] {
+            let Ok(limit) = limit(text) else {
+                panic!("{text}")
+            };
+            assert_eq!((limit.measure, limit.amount), (measure, amount), "{text}");
+            assert!(text.ends_with(&limit.unit));
+        }
+        assert_eq!(work("400 worker-hours"), Ok(1_440_000_000));
+        assert_eq!(work("0.5 worker-hours"), Ok(1_800_000));
+    }
+
+    #[test]
+    fn what_is_no_amount_says_how_to_mend_it() {
+        for (text, help) in [
+            ("500", "`500 kgCO2e`"),
+            ("kW 5", "`60 kW`"),
+            ("60 kw", "did you mean `kW`?"),
+            ("60 KWH", "did you mean `kWh`?"),
+            ("60 eur", "write `EUR`"),
+            ("60 €", "write `EUR`"),
+            ("60 kg", "write `kgCO2e`"),
+            ("1,000 EUR", "`1000`"),
+            ("-5 kW", "above 0"),
+            ("0 kW", "override"),
+            ("1.5 workers", "fewer digits"),
+            ("0.0000000001 kW", "fewer digits"),
+            ("5. kW", "digits"),
+            ("1.2.3 kW", "digits"),
+            ("99999999999999999999999999999999999999999999 kW", "smaller"),
+            ("99999999999999999 kW", "smaller"),
+        ] {
+            let (_, found) = limit(text).err().unwrap();
+            assert!(found.contains(help), "{text}: {found}");
+        }
+        for (text, help) in [
+            ("400", "`400 worker-hours`"),
+            ("400 worker hours", "write `400 worker-hours`"),
+            ("400 Worker-Hours", "write `400 worker-hours`"),
+            ("400 hours", "hours of ready workers"),
+            ("lots", "`400 worker-hours`"),
+            ("0 worker-hours", "above 0"),
+        ] {
+            let (_, found) = work(text).unwrap_err();
+            assert!(found.contains(help), "{text}: {found}");
+        }
+    }
+}
