@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use serde::{Deserialize, Serialize};
-use sunward_policies::facts::Reading;
+use sunward_policies::facts::{Ahead, Reading};
 use sunward_policies::time::{Span, Timestamp};
 
-use crate::signal::{Issue, Level, StreamKey};
+use crate::signal::{Issue, Level, Quality, StreamKey};
 
 /// Streams that the board holds at most; a level of one more is answered with `board_full`.
 pub const STREAMS_MAX: usize = 20_000;
@@ -59,6 +59,9 @@ pub struct Stream {
     sequence_max: Option<u64>,
     /// When the newest level was received.
     pub received_at: Option<Timestamp>,
+    /// Readings so far, for conditions that count them: levels that held at their receipt. One that was issued for
+    /// later, came late or stood behind a higher sequence says nothing new about the present.
+    pub readings: u64,
     /// A policy reads it: it keeps its place on a full board.
     #[serde(skip)]
     read: bool,
@@ -71,6 +74,10 @@ pub struct Answer {
     pub reading: Reading,
     /// When the value was received, if an interval covers the instant.
     pub received_at: Option<Timestamp>,
+    /// How the value came about, if an interval covers the instant.
+    pub quality: Option<Quality>,
+    /// When the value's interval began, if one covers the instant.
+    pub valid_from: Option<Timestamp>,
     /// The first later instant at which the answer can differ without a new level.
     pub next_change_at: Option<Timestamp>,
 }
@@ -200,7 +207,9 @@ impl Board {
         stream.sequence_max = stream.sequence_max.max(level.sequence);
         stream.received_at = Some(at);
         let before = stream.issues.len();
-        stream.insert(Issue::new(level, at));
+        let issue = Issue::new(level, at);
+        stream.readings += u64::from(!superseded && issue.covers(at));
+        stream.insert(issue);
         stream.prune(at);
         self.dropped += stream.shed();
         self.issues = self.issues + stream.issues.len() - before;
@@ -219,6 +228,7 @@ impl Stream {
             issues: Vec::new(),
             sequence_max: None,
             received_at: None,
+            readings: 0,
             read: false,
         }
     }
@@ -298,6 +308,8 @@ impl Stream {
             return Answer {
                 reading: Reading::Missing,
                 received_at: None,
+                quality: None,
+                valid_from: None,
                 next_change_at: next_start,
             };
         };
@@ -310,7 +322,29 @@ impl Stream {
         Answer {
             reading,
             received_at: Some(issue.received_at),
+            quality: Some(issue.quality),
+            valid_from: Some(issue.valid_from),
             next_change_at: Some(next_start.map_or(until, |start| start.min(until))),
+        }
+    }
+
+    /// What the stream is said at `now` to be at `at`, to a policy that believes an issue for `believed` after it was
+    /// issued. What is not believed is missing; what stands behind it does not take its place.
+    pub fn ahead(&self, at: Timestamp, now: Timestamp, believed: Span) -> Ahead {
+        let next_start = self
+            .issues
+            .get(self.issues.partition_point(|issue| issue.valid_from <= at))
+            .map(|issue| issue.valid_from);
+        let Some(issue) = self.holds(at) else {
+            return Ahead {
+                reading: Reading::Missing,
+                until: next_start,
+            };
+        };
+        let value = issue.value.filter(|_| now < issue.issued_at + believed);
+        Ahead {
+            reading: value.map_or(Reading::Missing, |value| Reading::Fresh { value }),
+            until: Some(next_start.map_or(issue.valid_to, |start| start.min(issue.valid_to))),
         }
     }
 }

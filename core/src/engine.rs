@@ -14,6 +14,7 @@ use sunward_policies::time::Timestamp;
 
 use crate::action::{Action, Cause, Effects, Reply};
 use crate::board::{Posted, StreamId};
+use crate::calendars::Calendars;
 use crate::event::{
     Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd,
 };
@@ -33,6 +34,7 @@ pub struct Engine {
     fleet: Fleet,
     policies: PolicySet,
     wiring: Wiring,
+    calendars: Calendars,
     /// Pools to judge at an instant; an entry may be early, never late.
     timers: BTreeSet<(Timestamp, u32)>,
     /// Pools touched by the group being applied, in order.
@@ -82,6 +84,7 @@ impl Engine {
             fleet,
             policies,
             wiring: Wiring::default(),
+            calendars: Calendars::default(),
             timers: BTreeSet::new(),
             touched: Vec::new(),
             replaced: false,
@@ -164,6 +167,7 @@ impl Engine {
             self.touch_all();
             self.settle_all_sites(out);
         }
+        self.calendars.advance(&self.policies, self.state.at);
         self.wake_due();
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
@@ -415,6 +419,7 @@ impl Engine {
         let fleet = &self.fleet;
         self.state.pools.follow(fleet.pools(), self.state.at);
         self.wiring = Wiring::new(fleet, &self.policies, &mut self.state.board);
+        self.calendars.rewire(&self.policies, self.state.at);
         let wiring = &self.wiring;
         self.state
             .board
@@ -429,6 +434,29 @@ impl Engine {
             .enumerate()
             .filter_map(|(id, (_, state))| Some((state.wake_at?, id as u32)))
             .collect();
+        let metered = self.wiring.metered();
+        self.state.draws.retain(|site, _| metered.contains(site));
+        for site in metered.clone() {
+            self.record_draw(&site);
+        }
+    }
+
+    /// Notes what our workers at a site draw from now on, where a policy adds it back to a meter's value.
+    fn record_draw(&mut self, site: &Arc<str>) {
+        if !self.wiring.metered().contains(site) {
+            return;
+        }
+        let kw = self.fleet.pools_of_site(site).map(|pool| {
+            let known = self.state.pools.get(&pool.name);
+            let (_, ready) = known.and_then(|state| state.told).unwrap_or((0, 0));
+            f64::from(ready) * pool.training_kw
+        });
+        let kw = kw.sum::<f64>();
+        self.state
+            .draws
+            .entry(site.clone())
+            .or_default()
+            .record(self.state.at, kw);
     }
 
     fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd], taken: &[StreamEnd]) {
@@ -456,6 +484,8 @@ impl Engine {
             clock_stepped: self.state.clock_stepped,
             board: &self.state.board,
             policies: &self.policies,
+            calendars: &self.calendars,
+            draws: &self.state.draws,
             #[cfg(feature = "plant")]
             plant: self.plant,
         };
@@ -493,6 +523,7 @@ impl Engine {
             && let Some(pool) = self.wiring.pools().get(id as usize)
         {
             let (federation, site) = (federation_of(pool), pool.site.clone());
+            self.record_draw(&site);
             self.settle_site(&federation, &site, settled.cause, out);
         }
         self.scales.extend(settled.scale);

@@ -8,6 +8,7 @@ use sunward_policies::document::SourceFile;
 use sunward_policies::time::Timestamp;
 
 use crate::board::Board;
+use crate::draw::DrawHistory;
 use crate::grid_event::GridEvent;
 use crate::overrides::Override;
 use crate::pools::Pools;
@@ -36,6 +37,8 @@ pub struct State {
     pub grid_events: BTreeMap<(Arc<str>, Arc<str>), GridEvent>,
     /// Overrides by id.
     pub overrides: BTreeMap<Arc<str>, Override>,
+    /// What our workers drew, at the sites where a policy adds it back to a meter's value.
+    pub draws: BTreeMap<Arc<str>, DrawHistory>,
     /// Every pool of the fleet.
     pub pools: Pools,
     /// Every federation that ever issued an event.

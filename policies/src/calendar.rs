@@ -23,6 +23,24 @@ impl Calendar {
     }
 }
 
+impl Calendar {
+    /// The window that is open at `at`: its first instant, and the first instant after it.
+    pub fn window(&self, _at: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        None
+    }
+}
+
+impl std::fmt::Display for Calendar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "for {} in {}", self.lasts, self.zone)
+    }
+}
+
+/// The version of the zone database that is compiled in.
+pub fn zone_database_version() -> &'static str {
+    chrono_tz::IANA_TZDB_VERSION
+}
+
 /// A calendar period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Period {

@@ -1,10 +1,12 @@
 //! Decision records: why a pool stands where it stands, in words. Made only when something changed.
 
 use sunward_policies::arbitrate::Candidate;
+use sunward_policies::calendar::zone_database_version;
 use sunward_policies::facts::Reading;
-use sunward_policies::policy::{Mode, Policy, SignalBinding};
+use sunward_policies::policy::{CalendarBinding, Mode, Policy, SignalBinding};
 use sunward_policies::time::Timestamp;
 
+use super::readings::see;
 use super::{Context, Governing, Judged, NO_RULE};
 use crate::action::{Decision, Input, Loser};
 use crate::board::StreamId;
@@ -60,7 +62,7 @@ pub(super) fn decision(
                     .get(governing.policy)
                     .is_some_and(|p| p.name == winner.policy.name)
             })?;
-            Some(inputs(winner.policy, governing, context))
+            Some(inputs(winner.policy, governing, pool, context))
         })
         .unwrap_or_default();
     Decision {
@@ -92,38 +94,60 @@ fn loser(candidate: &Candidate<'_>) -> Loser {
     }
 }
 
-fn inputs(policy: &Policy, governing: &Governing, context: &Context<'_>) -> Vec<Input> {
-    let describe = |(signal, stream): (&SignalBinding, &Option<StreamId>)| {
-        let Some(stream) = stream else {
-            return Input {
-                name: signal.name.clone(),
-                stream: "none".to_owned(),
-                value: None,
-                unit: signal.kind.unit().as_str().to_owned(),
-                age_ms: None,
-                state: "missing".to_owned(),
-            };
-        };
-        let stream = context.board.stream(*stream);
-        let answer = stream.answer(context.now, signal.max_age);
-        let (value, state) = match answer.reading {
-            Reading::Fresh { value } => (Some(value), "fresh"),
-            Reading::Stale { value } => (Some(value), "stale"),
-            Reading::Missing => (None, "missing"),
-        };
-        Input {
-            name: signal.name.clone(),
-            stream: stream.key.to_string(),
-            value,
-            unit: signal.kind.unit().as_str().to_owned(),
-            age_ms: answer.received_at.map(|at| (context.now - at).as_millis()),
-            state: state.to_owned(),
-        }
-    };
-    policy
-        .signals
-        .iter()
-        .zip(&governing.streams)
-        .map(describe)
+/// What the policy read: its signals, then its calendars.
+fn inputs(
+    policy: &Policy,
+    governing: &Governing,
+    pool: &Pool,
+    context: &Context<'_>,
+) -> Vec<Input> {
+    let signals = policy.signals.iter().zip(&governing.streams);
+    let calendars = policy.calendars.iter();
+    signals
+        .map(|(signal, stream)| signal_input(signal, *stream, pool, context))
+        .chain(calendars.map(|binding| calendar_input(binding, context.now)))
         .collect()
+}
+
+fn signal_input(
+    signal: &SignalBinding,
+    stream: Option<StreamId>,
+    pool: &Pool,
+    context: &Context<'_>,
+) -> Input {
+    let seen = see(signal, stream, pool, context);
+    let key = stream.map(|stream| context.board.stream(stream).key.to_string());
+    let key = key.unwrap_or_else(|| "none".to_owned());
+    Input {
+        name: signal.name.clone(),
+        stream: match seen.own_draw {
+            Some(own) => format!("{key} + own draw of {own} kW"),
+            None => key,
+        },
+        value: match seen.reading {
+            Reading::Fresh { value } | Reading::Stale { value } => Some(value),
+            Reading::Missing => None,
+        },
+        unit: signal.kind.unit().as_str().to_owned(),
+        age_ms: seen.received_at.map(|at| (context.now - at).as_millis()),
+        state: seen.state.to_owned(),
+    }
+}
+
+/// A calendar, its open window as UTC instants: a later zone database may say otherwise about the same text.
+fn calendar_input(binding: &CalendarBinding, now: Timestamp) -> Input {
+    let fact = binding.calendar.at(now);
+    let state = match (binding.calendar.window(now), fact.until) {
+        (Some((from, to)), _) => format!("open from {from} to {to}"),
+        (None, Some(until)) => format!("closed until {until}"),
+        (None, None) => "closed for good".to_owned(),
+    };
+    Input {
+        name: format!("calendar.{}", binding.name),
+        stream: format!("{} (tzdb {})", binding.calendar, zone_database_version()),
+        value: None,
+        unit: String::new(),
+        age_ms: None,
+        state,
+    }
 }

@@ -6,20 +6,24 @@
 //!   planned together, from the asks of all of them.
 //! - [`PoolState::carry_out`] takes the target over: ledger, decision record, the next command.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use sunward_policies::arbitrate::{Candidate, arbitrate};
-use sunward_policies::facts::{Facts, NoOutlook, PoolFacts};
+use sunward_policies::facts::{Facts, PoolFacts};
 use sunward_policies::policy::PolicySet;
 use sunward_policies::rules::{Memory, Reason, Verdict};
 use sunward_policies::time::{Span, Timestamp};
 
 use self::explain::decision;
+use self::outlook::BoardOutlook;
 use self::readings::Readings;
 use crate::action::{Action, Cause, Effects, Scale};
 use crate::board::Board;
+use crate::calendars::Calendars;
+use crate::draw::DrawHistory;
 use crate::event::PoolObservation;
 use crate::fleet::Pool;
 use crate::ledger::{Claim, Ledger, Next};
@@ -28,6 +32,7 @@ use crate::planner::{Course, Plan, plan};
 mod all;
 mod ask;
 mod explain;
+mod outlook;
 mod readings;
 mod wiring;
 
@@ -113,6 +118,10 @@ pub struct Context<'a> {
     pub board: &'a Board,
     /// The policies in force.
     pub policies: &'a PolicySet,
+    /// Where their calendars stand.
+    pub(crate) calendars: &'a Calendars,
+    /// What our workers drew, at the sites where a policy adds it back.
+    pub draws: &'a BTreeMap<Arc<str>, DrawHistory>,
     /// A planted bug.
     #[cfg(feature = "plant")]
     pub plant: Option<crate::plant::Plant>,
@@ -124,6 +133,8 @@ pub struct Judged<'a> {
     candidates: SmallVec<[Candidate<'a>; 4]>,
     /// The policy of each candidate, by its index in the set.
     policies: SmallVec<[u32; 4]>,
+    /// Policies with a score that is known.
+    scores: SmallVec<[(u32, f64); 2]>,
     winner: Option<usize>,
     next_change_at: Option<Timestamp>,
 }
@@ -136,14 +147,16 @@ impl<'a> Judged<'a> {
     /// What the winner asks for.
     fn ask(&self) -> Ask {
         let verdict = self.winner().and_then(|winner| winner.verdict);
+        let policy = self
+            .winner
+            .and_then(|index| self.policies.get(index).copied());
+        let score = self.scores.iter().find(|(of, _)| Some(*of) == policy);
         Ask {
             intent: verdict.map(|verdict| verdict.intent),
             workers: verdict.and_then(|verdict| verdict.workers),
             missing: verdict.is_some_and(|verdict| lacks_data(verdict.reason)),
-            score: None,
-            policy: self
-                .winner
-                .and_then(|index| self.policies.get(index).copied()),
+            score: score.map(|(_, score)| *score),
+            policy,
         }
     }
 }
@@ -410,6 +423,7 @@ impl PoolState {
         let mut judged = Judged {
             candidates: SmallVec::new(),
             policies: SmallVec::new(),
+            scores: SmallVec::new(),
             winner: None,
             next_change_at: None,
         };
@@ -420,15 +434,29 @@ impl PoolState {
             let Some(policy) = context.policies.policies().get(governing.policy) else {
                 continue;
             };
-            readings.read(policy, &governing.streams, context, &mut next);
+            readings.read(policy, &governing.streams, pool, context, &mut next);
+            let calendars = context.calendars.of(governing.policy);
+            for calendar in calendars {
+                next.add(calendar.until);
+            }
             let facts = Facts {
                 now: context.now,
                 readings: readings.as_slice(),
-                samples: &[],
-                calendars: &[],
-                outlook: &NoOutlook,
+                samples: readings.samples(),
+                calendars,
+                outlook: &BoardOutlook {
+                    policy,
+                    streams: &governing.streams,
+                    context,
+                },
                 pool: facts,
             };
+            if let Some(score) = &policy.score {
+                let score = score.evaluate(&facts);
+                judged
+                    .scores
+                    .extend(score.map(|score| (governing.policy as u32, score)));
+            }
             for (index, rule) in policy.rules.iter().enumerate() {
                 let Some(remembered) = memories.next() else {
                     continue;

@@ -1,16 +1,21 @@
 //! What the board says to one policy at one instant.
 
 use sunward_policies::facts::Reading;
-use sunward_policies::policy::Policy;
+use sunward_policies::policy::{OnEstimated, Policy, SignalBinding};
+use sunward_policies::time::Timestamp;
 
 use super::{Context, Earliest};
 use crate::board::StreamId;
+use crate::fleet::Pool;
+use crate::signal::Quality;
 
-/// One reading per signal of a policy, in a fixed buffer where it fits.
+/// One reading per signal of a policy, with the count of readings so far, in fixed buffers where they fit.
 #[derive(Debug)]
 pub(super) struct Readings {
     few: [Reading; Self::FEW],
+    few_samples: [u64; Self::FEW],
     many: Vec<Reading>,
+    many_samples: Vec<u64>,
     len: usize,
 }
 
@@ -18,7 +23,9 @@ impl Default for Readings {
     fn default() -> Self {
         Readings {
             few: [Reading::Missing; Self::FEW],
+            few_samples: [0; Self::FEW],
             many: Vec::new(),
+            many_samples: Vec::new(),
             len: 0,
         }
     }
@@ -32,26 +39,26 @@ impl Readings {
         &mut self,
         policy: &Policy,
         streams: &[Option<StreamId>],
+        pool: &Pool,
         context: &Context<'_>,
         next: &mut Earliest,
     ) {
         self.len = streams.len();
         self.many.clear();
+        self.many_samples.clear();
         for (index, (signal, stream)) in policy.signals.iter().zip(streams).enumerate() {
-            let reading = stream.map_or(Reading::Missing, |stream| {
-                let answer = context
-                    .board
-                    .stream(stream)
-                    .answer(context.now, signal.max_age);
-                next.add(answer.next_change_at);
-                answer.reading
-            });
+            let seen = see(signal, *stream, pool, context);
+            next.add(seen.next_change_at);
+            let samples = stream.map_or(0, |stream| context.board.stream(stream).readings);
+            let reading = seen.reading;
             #[cfg(feature = "plant")]
             let reading = planted_reading(reading, *stream, context);
             if streams.len() <= Self::FEW {
                 self.few[index] = reading;
+                self.few_samples[index] = samples;
             } else {
                 self.many.push(reading);
+                self.many_samples.push(samples);
             }
         }
     }
@@ -62,6 +69,92 @@ impl Readings {
         } else {
             &self.many
         }
+    }
+
+    /// Readings that each stream has had so far.
+    pub(super) fn samples(&self) -> &[u64] {
+        if self.len <= Self::FEW {
+            &self.few_samples[..self.len]
+        } else {
+            &self.many_samples
+        }
+    }
+}
+
+/// A signal as a policy sees it, and how to say so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Only a fresh one is evaluated.
+    pub(super) reading: Reading,
+    /// `fresh`, `stale`, `estimated` or `missing`.
+    pub(super) state: &'static str,
+    /// kW that were added to the value because our own workers draw them.
+    pub(super) own_draw: Option<f64>,
+    pub(super) received_at: Option<Timestamp>,
+    pub(super) next_change_at: Option<Timestamp>,
+}
+
+/// What a stream says now to a policy about a pool.
+pub(super) fn see(
+    signal: &SignalBinding,
+    stream: Option<StreamId>,
+    pool: &Pool,
+    context: &Context<'_>,
+) -> Seen {
+    let Some(stream) = stream else {
+        return Seen {
+            reading: Reading::Missing,
+            state: "missing",
+            own_draw: None,
+            received_at: None,
+            next_change_at: None,
+        };
+    };
+    let stream = context.board.stream(stream);
+    let answer = stream.answer(context.now, signal.max_age);
+    let estimated = matches!(answer.quality, Some(Quality::Estimated | Quality::Forecast));
+    let mut seen = Seen {
+        reading: answer.reading,
+        state: match answer.reading {
+            Reading::Fresh { .. } if estimated => "estimated",
+            Reading::Fresh { .. } => "fresh",
+            Reading::Stale { .. } => "stale",
+            Reading::Missing => "missing",
+        },
+        own_draw: None,
+        received_at: answer.received_at,
+        next_change_at: answer.next_change_at,
+    };
+    if let Reading::Fresh { value } = seen.reading
+        && estimated
+        && signal.on_estimated == OnEstimated::Missing
+    {
+        seen.reading = Reading::Stale { value };
+    }
+    if signal.add_back_own_draw {
+        seen.add_back(answer.valid_from, pool, context);
+    }
+    seen
+}
+
+impl Seen {
+    /// Adds what our own workers drew just before the value's interval began. Where nobody knows that, the value is
+    /// shown and not evaluated: without it a surplus would erase itself.
+    fn add_back(&mut self, began: Option<Timestamp>, pool: &Pool, context: &Context<'_>) {
+        let draw = context.draws.get(&pool.site);
+        self.own_draw = began.and_then(|began| draw?.before(began));
+        let own = self.own_draw.unwrap_or(0.0);
+        self.reading = match self.reading {
+            Reading::Fresh { value } if self.own_draw.is_some() => {
+                Reading::Fresh { value: value + own }
+            }
+            Reading::Fresh { value } => {
+                self.state = "stale";
+                Reading::Stale { value }
+            }
+            Reading::Stale { value } => Reading::Stale { value: value + own },
+            Reading::Missing => Reading::Missing,
+        };
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who reads what: derived from fleet and policies, rebuilt when either is replaced.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sunward_policies::policy::{BindingScope, PolicySet, SignalBinding};
@@ -23,6 +24,8 @@ pub struct Wiring {
     pools: Vec<Arc<Pool>>,
     governing: Vec<Vec<Governing>>,
     readers: Vec<Vec<u32>>,
+    /// Sites where a policy adds our own draw back to a meter's value.
+    metered: BTreeSet<Arc<str>>,
 }
 
 impl Wiring {
@@ -37,6 +40,9 @@ impl Wiring {
             for (index, policy) in policies.policies().iter().enumerate() {
                 if !governs(policy, pool) {
                     continue;
+                }
+                if policy.signals.iter().any(|signal| signal.add_back_own_draw) {
+                    wiring.metered.insert(pool.site.clone());
                 }
                 let streams = policy
                     .signals
@@ -78,6 +84,11 @@ impl Wiring {
             .pools
             .binary_search_by(|pool| pool.name.as_ref().cmp(name));
         found.ok().map(|index| index as u32)
+    }
+
+    /// The sites where a policy adds our own draw back to a meter's value.
+    pub fn metered(&self) -> &BTreeSet<Arc<str>> {
+        &self.metered
     }
 
     /// The pools that a stream touches.
