@@ -59,6 +59,7 @@ pub struct CalendarError {
 /// Windows that begin as a cron expression says, in a named zone, and last a fixed time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
+    text: String,
     cron: Cron,
     zone: chrono_tz::Tz,
     lasts_ms: i64,
@@ -71,6 +72,14 @@ pub const fn zone_database_version() -> &'static str {
     chrono_tz::IANA_TZDB_VERSION
 }
 
+/// As the file has it: the cron expression, how long, and where.
+impl std::fmt::Display for Calendar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lasts = Span::from_millis(self.lasts_ms);
+        write!(f, "{} for {lasts} in {}", self.text, self.zone)
+    }
+}
+
 impl Calendar {
     /// Reads a cron expression of five fields. Refuses what is not one, what names a day that no year has, and a
     /// length that is not above zero and at most [`LASTS_MAX`].
@@ -79,6 +88,7 @@ impl Calendar {
         lasts: Span,
         zone: chrono_tz::Tz,
     ) -> Result<Calendar, CalendarError> {
+        let text = cron.to_owned();
         let cron = Cron::parse(cron)?;
         if lasts <= Span::ZERO || lasts > LASTS_MAX {
             let help = format!("a window lasts more than 0s and at most {LASTS_MAX}");
@@ -94,6 +104,7 @@ impl Calendar {
             .map(|minute| minute * MINUTE_MS);
         let runs = merged(starts, lasts_ms).into_boxed_slice();
         Ok(Calendar {
+            text,
             cron,
             zone,
             lasts_ms,
@@ -218,7 +229,13 @@ impl Calendar {
         let (recurring, shown) = match around {
             Around::Change { before, after, at } if self.cron.is_recurring() => {
                 // Local times until the change, and from it on: some are in neither, some in both.
-                (true, [(i64::MIN, at + before, before), (at + after, i64::MAX, after)])
+                (
+                    true,
+                    [
+                        (i64::MIN, at + before, before),
+                        (at + after, i64::MAX, after),
+                    ],
+                )
             }
             _ => (false, [(i64::MIN, i64::MAX, 0), (0, 0, 0)]),
         };
@@ -251,5 +268,4 @@ fn merged(starts: impl Iterator<Item = i64>, lasts: i64) -> Vec<(i64, i64)> {
 }
 
 #[cfg(test)]
-#[path = "calendar/tests.rs"]
 mod tests;

@@ -379,6 +379,8 @@ fn answer(key: Option<&StreamKey>, board: &Board, at: Timestamp) -> Option<Answe
     Some(said.unwrap_or(Answer {
         reading: Reading::Missing,
         received_at: None,
+        quality: None,
+        valid_from: None,
         next_change_at: None,
     }))
 }
