@@ -88,11 +88,7 @@ const NICKNAMES: &[(&str, &str)] = &[
     ("@hourly", "0 * * * *"),
 ];
 
-fn error(
-    span: Range<usize>,
-    message: impl Into<String>,
-    help: impl Into<String>,
-) -> CalendarError {
+fn error(span: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> CalendarError {
     CalendarError {
         span: Some(span),
         message: message.into(),
@@ -117,7 +113,8 @@ impl Cron {
             return Err(error(whole, "six fields where five belong", help));
         }
         if fields.len() != FIELDS.len() {
-            let message = format!("{} fields where five belong", fields.len());
+            let plural = if fields.len() == 1 { "" } else { "s" };
+            let message = format!("{} field{plural} where five belong", fields.len());
             return Err(error(whole, message, FORM));
         }
         let mut sets = [0_u64; 5];
@@ -139,7 +136,8 @@ impl Cron {
         };
         if cron.next_date(0, super::SEARCH_DAYS_MAX).is_none() {
             let message = "no year has such a day";
-            let help = "take a day that the month has: February has 29 at most, and four months have 30";
+            let help =
+                "take a day that the month has: February has 29 at most, and four months have 30";
             return Err(error(whole, message, help));
         }
         Ok(cron)
@@ -151,8 +149,13 @@ impl Cron {
     }
 
     /// Whether it starts at that minute of a day.
-    pub(super) const fn at_minute(&self, minute_of_day: i64) -> bool {
+    pub(super) fn at_minute(&self, minute_of_day: u16) -> bool {
         self.hours >> (minute_of_day / 60) & 1 == 1 && self.minutes >> (minute_of_day % 60) & 1 == 1
+    }
+
+    /// Whether it starts on every day.
+    pub(super) fn is_daily(&self) -> bool {
+        self.months == 0x1ffe && self.days == 0xffff_fffe && self.weekdays == 0x7f
     }
 
     /// Whether it starts on that day, counted from 1970-01-01.
@@ -300,10 +303,12 @@ impl Item<'_> {
     }
 
     fn range(&self, first_text: &str, last_text: &str) -> Result<(u8, u8), CalendarError> {
-        let (first, mut last) = (self.value(first_text)?, self.value(last_text)?);
+        let (mut first, mut last) = (self.value(first_text)?, self.value(last_text)?);
         // The week may end with Sunday as well as begin with it.
         if self.index == WEEKDAY && last == 0 && first > 0 {
             last = 7;
+        } else if self.index == WEEKDAY && first == 7 && last < 7 {
+            first = 0;
         }
         if first > last {
             let message = format!("the range `{}` runs backwards", self.text);

@@ -50,7 +50,7 @@ impl Recurrence {
         (Timestamp::from_millis(from), Timestamp::from_millis(to))
     }
 
-    fn hour(&self, at: i64) -> (i64, i64) {
+    fn hour(self, at: i64) -> (i64, i64) {
         let now = offset(self.zone, at);
         let mut from = at - (at + now).rem_euclid(HOUR_MS);
         let mut to = from + HOUR_MS;
@@ -64,7 +64,7 @@ impl Recurrence {
     }
 
     /// The first day of the period that a day lies in, and the first of the next one.
-    fn days(&self, day: i64) -> (i64, i64) {
+    fn days(self, day: i64) -> (i64, i64) {
         let (year, month, _) = civil_from_days(day);
         match self.period {
             Period::Hour | Period::Day => (day, day + 1),
@@ -81,15 +81,12 @@ impl Recurrence {
                 };
                 (days_from_civil(year, month, 1), next)
             }
-            Period::Year => (
-                days_from_civil(year, 1, 1),
-                days_from_civil(year + 1, 1, 1),
-            ),
+            Period::Year => (days_from_civil(year, 1, 1), days_from_civil(year + 1, 1, 1)),
         }
     }
 
     /// The first instant of a day.
-    fn midnight(&self, day: i64) -> i64 {
+    fn midnight(self, day: i64) -> i64 {
         let local = day * DAY_MS;
         Around::local(self.zone, local, local).first(local)
     }
