@@ -63,8 +63,12 @@ pub struct Calendar {
     cron: Cron,
     zone: chrono_tz::Tz,
     lasts_ms: i64,
+    /// The minutes of a day at which it starts.
+    minutes: Box<[u16]>,
     /// Of a day without a change of the clocks: the first and the last start of each window, from midnight.
     runs: Box<[(i64, i64)]>,
+    /// Where the clocks do not change, a window never ends: the first and the last start of a day, from midnight.
+    endless: Option<(i64, i64)>,
 }
 
 /// The version of the zone data, such as `2025b`.
@@ -99,16 +103,25 @@ impl Calendar {
             });
         }
         let lasts_ms = lasts.as_millis();
-        let starts = (0..24 * 60)
+        let minutes: Box<[u16]> = (0..24 * 60)
             .filter(|minute| cron.at_minute(*minute))
-            .map(|minute| minute * MINUTE_MS);
+            .collect();
+        let starts = minutes.iter().map(|minute| i64::from(*minute) * MINUTE_MS);
         let runs = merged(starts, lasts_ms).into_boxed_slice();
+        let endless = match *runs {
+            [(first, latest)] if cron.is_daily() && first + DAY_MS - latest <= lasts_ms => {
+                Some((first, latest))
+            }
+            _ => None,
+        };
         Ok(Calendar {
             text,
             cron,
             zone,
             lasts_ms,
+            minutes,
             runs,
+            endless,
         })
     }
 
@@ -129,6 +142,9 @@ impl Calendar {
         let mut day = local_day(self.zone, now - self.lasts_ms) - 1;
         let mut end: Option<i64> = None;
         loop {
+            if let (Some(open), Some(endless)) = (&mut end, self.endless) {
+                day = self.pass_weeks(day, today + OPEN_DAYS_MAX, endless, open);
+            }
             // A window that is open at `end` began on its day or before.
             let last = match end {
                 Some(end) => (local_day(self.zone, end) + 1).min(today + OPEN_DAYS_MAX),
@@ -161,6 +177,26 @@ impl Calendar {
                 .filter(|end| local_day(self.zone, *end) < today + OPEN_DAYS_MAX)
                 .map(Timestamp::from_millis),
         }
+    }
+
+    /// Passes over weeks from `day` on in which nothing can end a window that is open until `end`: the first day that
+    /// is left to look at.
+    fn pass_weeks(&self, day: i64, last: i64, endless: (i64, i64), end: &mut i64) -> i64 {
+        let (first, latest) = endless;
+        let here = zone::offset(self.zone, day * DAY_MS - zone::REACH_MS);
+        if *end < day * DAY_MS - here + first {
+            return day;
+        }
+        let mut next = day;
+        while next + 7 <= last
+            && zone::offset(self.zone, (next + 7) * DAY_MS + zone::REACH_MS) == here
+        {
+            next += 7;
+        }
+        if next > day {
+            *end = (next - 1) * DAY_MS - here + latest + self.lasts_ms;
+        }
+        next
     }
 
     /// The window that is open at `at`: its first instant, and the first after it. An end that lies further than
@@ -240,9 +276,9 @@ impl Calendar {
             _ => (false, [(i64::MIN, i64::MAX, 0), (0, 0, 0)]),
         };
         shown.into_iter().flat_map(move |(from, to, offset)| {
-            (0..24 * 60)
-                .filter(|minute| self.cron.at_minute(*minute))
-                .map(move |minute| midnight + minute * MINUTE_MS)
+            self.minutes
+                .iter()
+                .map(move |minute| midnight + i64::from(*minute) * MINUTE_MS)
                 .filter(move |local| (from..to).contains(local))
                 .map(move |local| {
                     if recurring {

@@ -32,7 +32,7 @@ mod words;
 pub mod yaml;
 
 pub use arbitrate::{Candidate, arbitrate};
-pub use calendar::{Calendar, Period, Recurrence};
+pub use calendar::{Calendar, CalendarError, Period, Recurrence, zone_database_version};
 pub use diagnostic::{Diagnostic, Severity, TextRange};
 pub use document::SourceFile;
 pub use facts::{Ahead, CalendarFact, Facts, NoOutlook, Outlook, PoolFacts, Reading};

@@ -149,8 +149,13 @@ impl Cron {
     }
 
     /// Whether it starts at that minute of a day.
-    pub(super) fn at_minute(&self, minute_of_day: i64) -> bool {
+    pub(super) fn at_minute(&self, minute_of_day: u16) -> bool {
         self.hours >> (minute_of_day / 60) & 1 == 1 && self.minutes >> (minute_of_day % 60) & 1 == 1
+    }
+
+    /// Whether it starts on every day.
+    pub(super) fn is_daily(&self) -> bool {
+        self.months == 0x1ffe && self.days == 0xffff_fffe && self.weekdays == 0x7f
     }
 
     /// Whether it starts on that day, counted from 1970-01-01.

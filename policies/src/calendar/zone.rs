@@ -8,7 +8,7 @@ pub(super) const MINUTE_MS: i64 = 60_000;
 pub(super) const HOUR_MS: i64 = 60 * MINUTE_MS;
 pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
 /// No offset from UTC has ever been further from zero, in any zone. Between two instants so far around a local time
-/// lies every instant that could be it. Zones change their offset at most once in twice this time and a day.
+/// lies every instant that could be it. No zone changes its offset twice within nine days.
 pub(super) const REACH_MS: i64 = 16 * HOUR_MS;
 
 /// Local time minus UTC at an instant.
