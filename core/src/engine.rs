@@ -144,6 +144,11 @@ impl Engine {
         &self.policies
     }
 
+    /// What acts on pools besides their policies.
+    pub(crate) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
     /// The state's fingerprint. Costs one encoding of the state: for status and replay, not for
     /// the hot path.
     pub fn digest(&self) -> Digest {
@@ -565,7 +570,9 @@ impl Engine {
             other != id as usize && pool.ledger.desired.is_some_and(|wanted| wanted > ready)
         };
         let others_start = self.state.pools.iter().enumerate().any(starting);
-        if !(planted!(self.plant, BlockingStart) && others_start) {
+        // Not even this bug keeps an operator or the grid waiting.
+        let ordered = self.orders.of(id).is_some();
+        if !(planted!(self.plant, BlockingStart) && others_start) || ordered {
             return false;
         }
         let again = self.state.at + sunward_policies::time::Span::from_secs(10);

@@ -133,13 +133,12 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// What acts on the pools of `fleet` at `now`; `forever` is the planted bug of overrides that never end.
+    /// What acts on the pools of `fleet` at `now`.
     pub(crate) fn new(
         fleet: &Fleet,
         overrides: &BTreeMap<Arc<str>, Override>,
         events: &BTreeMap<GridEventKey, KnownGridEvent>,
         now: Timestamp,
-        forever: bool,
     ) -> Orders {
         let next = overrides.values().map(|known| known.expires_at);
         let next = next.chain(events.values().flat_map(KnownGridEvent::instants));
@@ -148,7 +147,7 @@ impl Orders {
             sites: site_orders(fleet, events, now),
             next: next.filter(|at| *at > now).min(),
         };
-        let in_force = |known: &&Override| forever || now < known.expires_at;
+        let in_force = |known: &&Override| now < known.expires_at;
         let scopes = by_scope(overrides.values().filter(in_force));
         if !(scopes.is_empty() && orders.sites.is_empty()) {
             let pools = fleet.pools().iter();

@@ -121,9 +121,8 @@ impl Engine {
 
     /// What acts now.
     pub(super) fn current_orders(&self) -> Orders {
-        let forever = planted!(self.plant, OverrideThatNeverEnds);
         let (overrides, events) = (&self.state.overrides, &self.state.grid_events);
-        Orders::new(&self.fleet, overrides, events, self.state.at, forever)
+        Orders::new(&self.fleet, overrides, events, self.state.at)
     }
 
     /// Ends what is over and begins what is due; pools on which something else acts than before are touched.
@@ -134,11 +133,14 @@ impl Engine {
         if !(due || stale) {
             return;
         }
-        if !planted!(self.plant, OverrideThatNeverEnds) {
-            self.state
-                .overrides
-                .retain(|_, known| now < known.expires_at);
+        if planted!(self.plant, OverrideThatNeverEnds) {
+            for known in self.state.overrides.values_mut() {
+                known.expires_at = known.expires_at.max(now + OVERRIDE_LASTS_MAX);
+            }
         }
+        self.state
+            .overrides
+            .retain(|_, known| now < known.expires_at);
         let forgotten = |known: &KnownGridEvent| known.forgotten_at().is_some_and(|at| at <= now);
         self.state.grid_events.retain(|_, known| !forgotten(known));
         let orders = self.current_orders();
