@@ -57,6 +57,7 @@ impl Compiler<'_> {
         Some(CalendarBinding {
             name: variable?,
             calendar: calendar?,
+            words: format!("{} for {lasts} in {zone}", document.cron.value.trim()),
             range: self.source.range_of(name),
         })
     }
