@@ -66,7 +66,7 @@ impl Compiler<'_> {
         match Calendar::compile(&cron.value, lasts, zone) {
             Ok(calendar) => Some(calendar),
             Err(error) => {
-                let range = self.source.range_within(cron, error.span);
+                let range = self.source.range_within(cron, error.span.unwrap_or(0..cron.value.len()));
                 let found =
                     Diagnostic::error(codes::BAD_CRON, self.source.file(), range, error.message);
                 self.diagnostics.push(found.with_help(error.help));
