@@ -4,7 +4,7 @@
 //! reason. Everything here is determined by the journal: the same groups at the same stamps give
 //! the same [`Engine::digest`] on any machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
@@ -12,17 +12,23 @@ use sunward_policies::diagnostic::Diagnostic;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
+use self::sites::federation_of;
 use crate::action::{Action, Cause, Effects, Reply};
 use crate::board::{Posted, StreamId};
 use crate::calendars::Calendars;
 use crate::event::{
     Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd,
 };
-use crate::fleet::{Fleet, Pool};
+use crate::fleet::Fleet;
 use crate::ledger::{Claim, Observed, retry_draw};
+use crate::orders::Orders;
 use crate::pools::{self, Context, PoolState, Pools, Wiring};
-use crate::rounds::{Issuer, NO_FEDERATION};
 pub use crate::state::{Digest, State};
+
+mod acting;
+mod sites;
+
+pub use self::sites::POWER_WITHIN;
 
 /// The version of the core whose folds give the digests.
 pub const CORE_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -35,6 +41,12 @@ pub struct Engine {
     policies: PolicySet,
     wiring: Wiring,
     calendars: Calendars,
+    /// What acts on pools besides their policies.
+    orders: Orders,
+    /// Overrides, grid events or the fleet changed since the orders were worked out.
+    orders_stale: bool,
+    /// The most workers that an emergency or a limit leaves a pool, as it was last worked out for its site.
+    most: BTreeMap<u32, u32>,
     /// Pools to judge at an instant; an entry may be early, never late.
     timers: BTreeSet<(Timestamp, u32)>,
     /// Pools touched by the group being applied, in order.
@@ -85,6 +97,9 @@ impl Engine {
             policies,
             wiring: Wiring::default(),
             calendars: Calendars::default(),
+            orders: Orders::default(),
+            orders_stale: false,
+            most: BTreeMap::new(),
             timers: BTreeSet::new(),
             touched: Vec::new(),
             replaced: false,
@@ -129,6 +144,11 @@ impl Engine {
         &self.policies
     }
 
+    /// What acts on pools besides their policies.
+    pub(crate) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
     /// The state's fingerprint. Costs one encoding of the state: for status and replay, not for
     /// the hot path.
     pub fn digest(&self) -> Digest {
@@ -147,7 +167,8 @@ impl Engine {
 
     /// The first instant at which time alone may change something; submit a tick then.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.orders.next()).min()
     }
 
     /// Applies one journaled group, stamped `at`, and collects into `out` what it asks for.
@@ -168,14 +189,22 @@ impl Engine {
             self.settle_all_sites(out);
         }
         self.calendars.advance(&self.policies, self.state.at);
+        self.advance_orders(out);
         self.wake_due();
         let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
+        let mut acting = BTreeSet::new();
         for pool in touched.drain(..) {
-            self.settle_pool(pool, out);
+            match self.acting_site(pool) {
+                Some(site) => _ = acting.insert(site),
+                None => self.settle_pool(pool, out),
+            }
         }
         self.touched = touched;
+        for site in acting {
+            self.settle_acting_site(&site, out);
+        }
         // After the events of every site: a leave is done before any replicas are written.
         out.actions.append(&mut self.scales);
         self.debug_check();
@@ -199,10 +228,10 @@ impl Engine {
                     });
                 }
             },
-            Event::GridEventAccepted(_)
-            | Event::OverrideSet(_)
-            | Event::OverrideCleared { .. }
-            | Event::BudgetSet { .. } => {}
+            Event::GridEventAccepted(event) => self.accept_grid_event(event, position, out),
+            Event::OverrideSet(set) => self.set_override(set, out),
+            Event::OverrideCleared { id, .. } => self.clear_override(id),
+            Event::BudgetSet { .. } => {}
             Event::PoolObserved(seen) => self.observe(seen, out),
             Event::ActionSettled(settled) => self.settle(settled, out),
             Event::Started(started) => self.start(started),
@@ -420,6 +449,9 @@ impl Engine {
         self.state.pools.follow(fleet.pools(), self.state.at);
         self.wiring = Wiring::new(fleet, &self.policies, &mut self.state.board);
         self.calendars.rewire(&self.policies, self.state.at);
+        self.orders = self.current_orders();
+        self.orders_stale = true;
+        self.most.clear();
         let wiring = &self.wiring;
         self.state
             .board
@@ -441,24 +473,6 @@ impl Engine {
         }
     }
 
-    /// Notes what our workers at a site draw from now on, where a policy adds it back to a meter's value.
-    fn record_draw(&mut self, site: &Arc<str>) {
-        if !self.wiring.metered().contains(site) {
-            return;
-        }
-        let kw = self.fleet.pools_of_site(site).map(|pool| {
-            let known = self.state.pools.get(&pool.name);
-            let (_, ready) = known.and_then(|state| state.told).unwrap_or((0, 0));
-            f64::from(ready) * pool.training_kw
-        });
-        let kw = kw.sum::<f64>();
-        self.state
-            .draws
-            .entry(site.clone())
-            .or_default()
-            .record(self.state.at, kw);
-    }
-
     fn sink_up(&mut self, sink: &Arc<str>, ends: &[StreamEnd], taken: &[StreamEnd]) {
         self.state.sinks_up.insert(sink.clone());
         for end in ends {
@@ -475,8 +489,8 @@ impl Engine {
         }
     }
 
-    /// The pools, and what is looked at for them.
-    fn parts(&mut self) -> (&mut Pools, &Wiring, Context<'_>) {
+    /// The pools, and what is looked at for one of them.
+    fn parts(&mut self, id: u32) -> (&mut Pools, &Wiring, Context<'_>) {
         let context = Context {
             index: self.state.index,
             term: self.state.term,
@@ -486,6 +500,10 @@ impl Engine {
             policies: &self.policies,
             calendars: &self.calendars,
             draws: &self.state.draws,
+            overrides: &self.state.overrides,
+            grid_events: &self.state.grid_events,
+            order: self.orders.of(id),
+            most: self.most.get(&id).copied(),
             #[cfg(feature = "plant")]
             plant: self.plant,
         };
@@ -498,7 +516,7 @@ impl Engine {
         if self.blocked(id) {
             return;
         }
-        let (pools, wiring, context) = self.parts();
+        let (pools, wiring, context) = self.parts(id);
         let (Some(pool), Some(state)) = (wiring.pools().get(id as usize), pools.at_mut(id)) else {
             return;
         };
@@ -529,67 +547,6 @@ impl Engine {
         self.scales.extend(settled.scale);
     }
 
-    /// After a new fleet: sites that changed their federation, or are gone, are told so.
-    fn settle_all_sites(&mut self, out: &mut Effects) {
-        let known = self
-            .state
-            .federations
-            .iter()
-            .flat_map(|(federation, known)| {
-                known
-                    .sites
-                    .keys()
-                    .map(move |site| (federation.clone(), site.clone()))
-            });
-        let now = self
-            .fleet
-            .pools()
-            .iter()
-            .map(|pool| (federation_of(pool), pool.site.clone()));
-        let all: BTreeSet<(Arc<str>, Arc<str>)> = known.chain(now).collect();
-        for (federation, site) in all {
-            self.settle_site(&federation, &site, None, out);
-        }
-    }
-
-    /// Sums up the pools of one site in one federation, and says what changed.
-    fn settle_site(
-        &mut self,
-        federation: &Arc<str>,
-        site: &Arc<str>,
-        cause: Option<Cause>,
-        out: &mut Effects,
-    ) {
-        let (mut wanted, mut ready) = (0_u32, 0_u32);
-        for pool in self.fleet.pools_of_site(site) {
-            if pool.federation.as_deref().unwrap_or(NO_FEDERATION) != federation.as_ref() {
-                continue;
-            }
-            let Some(state) = self.state.pools.get(&pool.name) else {
-                continue;
-            };
-            wanted = wanted.saturating_add(state.ledger.desired.unwrap_or(0));
-            ready = ready.saturating_add(state.ledger.confirmed.map_or(0, |known| known.ready));
-        }
-        let quiet = wanted == 0 && !self.state.federations.contains_key(federation);
-        if quiet {
-            return;
-        }
-        let cause = cause.unwrap_or_else(|| self.cause("daemon", "the pool was seen so"));
-        let issuer = Issuer {
-            term: self.state.term,
-            at: self.state.at,
-            cause: &cause,
-            #[cfg(feature = "plant")]
-            plant: self.plant,
-        };
-        self.state
-            .federations
-            .entry(federation.clone())
-            .or_default()
-            .settle_site(federation, site, wanted, ready, &issuer, out);
-    }
-
     /// A cluster answers again: its pools need not wait out what they were postponed for.
     fn cluster_back(&mut self, cluster: &Arc<str>) {
         self.state.unreachable.remove(cluster);
@@ -613,7 +570,9 @@ impl Engine {
             other != id as usize && pool.ledger.desired.is_some_and(|wanted| wanted > ready)
         };
         let others_start = self.state.pools.iter().enumerate().any(starting);
-        if !(planted!(self.plant, BlockingStart) && others_start) {
+        // Not even this bug keeps an operator or the grid waiting.
+        let ordered = self.orders.of(id).is_some();
+        if !(planted!(self.plant, BlockingStart) && others_start) || ordered {
             return false;
         }
         let again = self.state.at + sunward_policies::time::Span::from_secs(10);
@@ -634,13 +593,6 @@ impl Engine {
             debug_assert!(broken.is_empty(), "invariants broken: {broken:?}");
         }
     }
-}
-
-/// The federation whose members hear of a pool.
-fn federation_of(pool: &Pool) -> Arc<str> {
-    pool.federation
-        .clone()
-        .unwrap_or_else(|| NO_FEDERATION.into())
 }
 
 fn report_foreign(pool: &Arc<str>, observed: Observed, index: u64, out: &mut Effects) {

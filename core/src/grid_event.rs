@@ -6,12 +6,15 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sunward_policies::time::Timestamp;
+use sunward_policies::time::{Span, Timestamp};
 
 use crate::signal::Scope;
 
 /// The most grid events that are kept, ended ones included.
 pub const GRID_EVENTS_MAX: usize = 10_000;
+
+/// How long an event is kept once it is over, so that a late lower revision is known for what it is.
+pub const GRID_EVENT_KEPT: Span = Span::from_mins(24 * 60);
 
 /// What a grid event calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -84,5 +87,38 @@ impl GridEvent {
             GridEventStatus::Scheduled | GridEventStatus::Active
         );
         stands && self.starts_at <= at && self.ends_at.is_none_or(|end| at < end)
+    }
+}
+
+/// A grid event as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownGridEvent {
+    /// Its highest revision.
+    pub event: GridEvent,
+    /// When that was received.
+    pub received_at: Timestamp,
+}
+
+impl KnownGridEvent {
+    /// When it is over: at its end, or when it was said to be. `None`: nobody knows yet.
+    pub fn over_at(&self) -> Option<Timestamp> {
+        match self.event.status {
+            GridEventStatus::Scheduled | GridEventStatus::Active => self.event.ends_at,
+            _ => Some(self.received_at),
+        }
+    }
+
+    /// When it is forgotten.
+    pub fn forgotten_at(&self) -> Option<Timestamp> {
+        self.over_at()
+            .map(|over| over.max(self.received_at) + GRID_EVENT_KEPT)
+    }
+
+    /// The instants at which something about it changes.
+    pub fn instants(&self) -> impl Iterator<Item = Timestamp> {
+        let starts = Some(self.event.starts_at);
+        [starts, self.over_at(), self.forgotten_at()]
+            .into_iter()
+            .flatten()
     }
 }

@@ -1,7 +1,10 @@
 //! What must hold after every step. Debug builds assert it; simulations check it always.
 
+use crate::draw::DRAW_STEPS_MAX;
 use crate::engine::Engine;
+use crate::grid_event::GRID_EVENTS_MAX;
 use crate::ledger::Claim;
+use crate::overrides::{OVERRIDE_LASTS_MAX, OVERRIDES_MAX};
 use crate::rounds::OUTBOX_MAX;
 
 /// One invariant that does not hold, in words.
@@ -13,7 +16,102 @@ pub fn check(engine: &Engine) -> Vec<Broken> {
     let mut broken = Vec::new();
     pools(engine, &mut broken);
     federations(engine, &mut broken);
+    overrides(engine, &mut broken);
+    grid_events(engine, &mut broken);
+    limits(engine, &mut broken);
+    draws(engine, &mut broken);
+    if engine
+        .next_wakeup()
+        .is_some_and(|at| at <= engine.state().at)
+    {
+        broken.push(Broken("the next wake-up is overdue".to_owned()));
+    }
     broken
+}
+
+fn overrides(engine: &Engine, broken: &mut Vec<Broken>) {
+    let state = engine.state();
+    if state.overrides.len() > OVERRIDES_MAX {
+        broken.push(Broken(format!("{} overrides kept", state.overrides.len())));
+    }
+    for (id, known) in &state.overrides {
+        if known.expires_at <= state.at || known.expires_at > state.at + OVERRIDE_LASTS_MAX {
+            broken.push(Broken(format!(
+                "override {id} lasts until {}",
+                known.expires_at
+            )));
+        }
+    }
+}
+
+fn grid_events(engine: &Engine, broken: &mut Vec<Broken>) {
+    let state = engine.state();
+    if state.grid_events.len() > GRID_EVENTS_MAX {
+        broken.push(Broken(format!(
+            "{} grid events kept",
+            state.grid_events.len()
+        )));
+    }
+    for ((source, id), known) in &state.grid_events {
+        if known.forgotten_at().is_some_and(|at| at <= state.at) {
+            broken.push(Broken(format!("grid event {id} of {source} is long over")));
+        }
+    }
+}
+
+/// Below the limits of each site, or at the minimum; throttled only while something acts, and to a tier.
+fn limits(engine: &Engine, broken: &mut Vec<Broken>) {
+    let state = engine.state();
+    for (site, percent) in &state.power_percent {
+        let acts = engine.orders().of_site(site).is_some();
+        let tier = engine
+            .fleet()
+            .site(site)
+            .is_some_and(|site| site.power_tiers.contains(percent));
+        if !acts || !tier || *percent >= 100 {
+            broken.push(Broken(format!("site {site} is held to {percent} %")));
+        }
+    }
+    for site in engine.fleet().sites() {
+        let Some(order) = engine
+            .orders()
+            .of_site(&site.name)
+            .filter(|order| order.limits())
+        else {
+            continue;
+        };
+        let percent = state.power_percent.get(&site.name).copied().unwrap_or(100);
+        let mut kw = 0.0;
+        let mut above_minimum = 0;
+        for pool in engine.fleet().pools_of_site(&site.name) {
+            let Some(desired) = state
+                .pools
+                .get(&pool.name)
+                .and_then(|known| known.ledger.desired)
+            else {
+                continue;
+            };
+            kw += f64::from(desired) * pool.training_kw;
+            above_minimum += u32::from(desired > pool.min_workers);
+        }
+        kw *= f64::from(percent) / 100.0;
+        let untold = order.to_minimum || order.percent.is_some_and(|most| percent > most);
+        let too_much = order.kilowatts.is_some_and(|most| kw > most);
+        if above_minimum > 0 && (untold || too_much) {
+            broken.push(Broken(format!("site {}: {kw} kW under a limit", site.name)));
+        }
+    }
+}
+
+fn draws(engine: &Engine, broken: &mut Vec<Broken>) {
+    for (site, draw) in &engine.state().draws {
+        if draw.len() > DRAW_STEPS_MAX || engine.fleet().site(site).is_none() {
+            broken.push(Broken(format!(
+                "{} steps of the draw of {site}",
+                draw.len()
+            )));
+        }
+    }
 }
 
 fn pools(engine: &Engine, broken: &mut Vec<Broken>) {

@@ -25,6 +25,7 @@ pub mod fleet;
 pub mod grid_event;
 pub mod invariants;
 pub mod ledger;
+mod orders;
 pub mod overrides;
 pub mod planner;
 #[cfg(feature = "plant")]
@@ -34,6 +35,7 @@ pub mod protocol;
 pub mod rng;
 pub mod rounds;
 pub mod signal;
+mod site_limit;
 pub mod state;
 
 pub use sunward_policies::{time, units};

@@ -11,7 +11,7 @@ use sunward_policies::rules::Intent;
 use sunward_policies::time::{Span, Timestamp};
 
 use crate::fleet::{Pool, Unit};
-use crate::pools::Ask;
+use crate::pools::{Ask, Pin};
 
 /// What the planner remembers of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,8 @@ pub enum Bent {
     Ramp(Timestamp),
     /// The clock was stepped: nothing grows.
     Clock,
+    /// An emergency or a limit leaves no more.
+    Limit,
 }
 
 impl Bent {
@@ -82,6 +84,7 @@ impl Bent {
             Bent::MinRest(_) => "min_rest",
             Bent::Ramp(_) => "ramp",
             Bent::Clock => "clock",
+            Bent::Limit => "limit",
         }
     }
 }
@@ -94,6 +97,7 @@ impl fmt::Display for Bent {
             Bent::MinRest(at) => write!(f, "kept by min_rest until {at}"),
             Bent::Ramp(at) => write!(f, "one ramp step, the next at {at}"),
             Bent::Clock => f.write_str("no growth while the clock is off by 60 s or more"),
+            Bent::Limit => f.write_str("an emergency or limit leaves no more"),
         }
     }
 }
@@ -121,14 +125,36 @@ pub fn plan(
     clock_stepped: bool,
     now: Timestamp,
 ) -> Plan {
+    let plan = unlimited(pool, current, ask, limits, course, clock_stepped, now);
+    let Some(most) = ask.most.map(|most| most.max(pool.min_workers)) else {
+        return plan;
+    };
+    // An emergency or a limit waits for nothing. It is named for as long as it alone stands in the way.
+    if plan.target < most || asked(pool, current, ask).max(plan.target) <= most {
+        return plan;
+    }
+    Plan {
+        target: most,
+        bent: Bent::Limit,
+        next_change_at: plan.next_change_at,
+    }
+}
+
+/// The target without emergencies and limits.
+fn unlimited(
+    pool: &Pool,
+    current: u32,
+    ask: &Ask,
+    limits: &Limits,
+    course: &Course,
+    clock_stepped: bool,
+    now: Timestamp,
+) -> Plan {
     // Bounds are the operator's word: a pool outside them moves to the nearest one at once, and is
     // planned from there as usual.
     let current = current.clamp(pool.min_workers, pool.max_workers);
-    let asked = match ask.intent {
-        Some(Intent::Activate) => wanted(pool, current, ask.workers),
-        Some(Intent::Release) => pool.min_workers,
-        Some(Intent::Hold) | None => current,
-    };
+    let asked = asked(pool, current, ask);
+    let on = matches!(ask.pin, Pin::On { .. });
     let kept = |until: Timestamp, bent: Bent| Plan {
         target: current,
         bent,
@@ -145,22 +171,54 @@ pub fn plan(
             };
         }
         if current == pool.min_workers
+            && !on
             && let Some(until) = after(course.stopped_at, limits.min_rest)
         {
             return kept(until, Bent::MinRest(until));
         }
-        return step(pool, current, asked, limits.ramp.up, course, now);
+        return step(
+            pool,
+            current,
+            asked,
+            limits.ramp.up.filter(|_| !on),
+            course,
+            now,
+        );
     }
     if asked < current {
-        if let Some(until) = after(course.started_at, limits.min_run) {
+        let at_once = ask.pin == Pin::Off;
+        if !at_once
+            && ask.pin != Pin::Dispatch
+            && let Some(until) = after(course.started_at, limits.min_run)
+        {
             return kept(until, Bent::MinRun(until));
         }
-        return step(pool, current, asked, limits.ramp.down, course, now);
+        return step(
+            pool,
+            current,
+            asked,
+            limits.ramp.down.filter(|_| !at_once),
+            course,
+            now,
+        );
     }
     Plan {
         target: asked,
         bent: Bent::No,
         next_change_at: None,
+    }
+}
+
+/// What is asked of a pool, before its holds and ramps.
+fn asked(pool: &Pool, current: u32, ask: &Ask) -> u32 {
+    let current = current.clamp(pool.min_workers, pool.max_workers);
+    match (ask.pin, ask.intent) {
+        (Pin::Frozen, _) => current,
+        (Pin::Off | Pin::Dispatch, _) => pool.min_workers,
+        (Pin::On { workers }, _) => wanted(pool, current, workers),
+        (Pin::None, Some(Intent::Activate)) => wanted(pool, current, ask.workers),
+        (Pin::None, Some(Intent::Release)) => pool.min_workers,
+        (Pin::None, Some(Intent::Hold) | None) => current,
     }
 }
 

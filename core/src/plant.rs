@@ -43,6 +43,10 @@ pub enum Plant {
     ForgottenRun,
     /// A stepped clock does not stop growth.
     ClockGrows,
+    /// An override goes on after its expiry.
+    OverrideThatNeverEnds,
+    /// A calendar only opens if somebody looks in the first minute of its window (as a missed cron run is lost).
+    MissedCalendarMinute,
 }
 
 impl Plant {

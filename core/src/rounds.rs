@@ -110,12 +110,43 @@ impl Federation {
         }
     }
 
+    /// Says that the share of training power that a site may use has changed.
+    pub fn limit_power(
+        &mut self,
+        name: &Arc<str>,
+        site: &Arc<str>,
+        power: Power,
+        issuer: &Issuer<'_>,
+        out: &mut Effects,
+    ) {
+        let known = self.sites.get(site);
+        let (presence, since) = known.map_or((Presence::Away, issuer.at), |known| {
+            (known.presence, known.since)
+        });
+        let place = (name, site, EventKind::SitePower, presence);
+        self.append(place, Some(power), issuer, out);
+        // Where the site stands did not change.
+        if let Some(state) = self.sites.get_mut(site) {
+            state.since = since;
+        }
+    }
+
     fn issue(
         &mut self,
         federation: &Arc<str>,
         site: &Arc<str>,
         kind: EventKind,
         presence: Presence,
+        issuer: &Issuer<'_>,
+        out: &mut Effects,
+    ) {
+        self.append((federation, site, kind, presence), None, issuer, out);
+    }
+
+    fn append(
+        &mut self,
+        (federation, site, kind, presence): (&Arc<str>, &Arc<str>, EventKind, Presence),
+        power: Option<Power>,
         issuer: &Issuer<'_>,
         out: &mut Effects,
     ) {
@@ -136,8 +167,8 @@ impl Federation {
             kind,
             site: site.clone(),
             time: issuer.at,
-            deadline: None,
-            power_percent: None,
+            deadline: power.and_then(|power| power.deadline),
+            power_percent: power.map(|power| power.percent),
             cause: issuer.cause.clone(),
         };
         let state = SiteState {
@@ -205,6 +236,15 @@ impl Federation {
             .partition_point(|envelope| (envelope.term, envelope.sequence) <= (term, sequence));
         self.outbox.range(start..).take(max).cloned().collect()
     }
+}
+
+/// The share of training power that a site may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Power {
+    /// In percent of the nameplate.
+    pub percent: u8,
+    /// By when the participants must have come down to it; `None` where they may go up.
+    pub deadline: Option<Timestamp>,
 }
 
 /// Who issues an envelope, when and why.

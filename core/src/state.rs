@@ -9,7 +9,7 @@ use sunward_policies::time::Timestamp;
 
 use crate::board::Board;
 use crate::draw::DrawHistory;
-use crate::grid_event::GridEvent;
+use crate::grid_event::KnownGridEvent;
 use crate::overrides::Override;
 use crate::pools::Pools;
 use crate::rounds::Federation;
@@ -34,9 +34,11 @@ pub struct State {
     /// What is known.
     pub board: Board,
     /// Grid events by source and id: those that act, will act, or ended a little while ago.
-    pub grid_events: BTreeMap<(Arc<str>, Arc<str>), GridEvent>,
+    pub grid_events: BTreeMap<(Arc<str>, Arc<str>), KnownGridEvent>,
     /// Overrides by id.
     pub overrides: BTreeMap<Arc<str>, Override>,
+    /// Sites whose workers are held to a share of their training power, in percent; all others run at 100.
+    pub power_percent: BTreeMap<Arc<str>, u8>,
     /// What our workers drew, at the sites where a policy adds it back to a meter's value.
     pub draws: BTreeMap<Arc<str>, DrawHistory>,
     /// Every pool of the fleet.

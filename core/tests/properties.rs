@@ -3,11 +3,16 @@
 
 mod world;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use sunward_core::board::Board;
 use sunward_core::event::{Call, Event, Outcome, Started};
+use sunward_core::grid_event::{GridEvent, GridEventKind, GridEventStatus, GridTarget};
 use sunward_core::invariants;
-use sunward_core::signal::{Level, Quality};
+use sunward_core::overrides::{Override, OverrideEffect, OverrideScope};
+use sunward_core::signal::{Level, Quality, Scope};
 use sunward_core::time::{Span, Timestamp};
 use sunward_policies::facts::Reading;
 use world::{FLEET, POLICY, World, carbon, minute};
@@ -126,13 +131,78 @@ proptest! {
 #[derive(Clone, Debug)]
 enum Happening {
     Wait(i64),
-    Carbon { zone: bool, value: i32, length: i64 },
-    Gap { zone: bool },
-    Ready { pool: bool, ready: u32 },
-    Foreign { pool: bool, wanted: u32 },
+    Carbon {
+        zone: bool,
+        value: i32,
+        length: i64,
+    },
+    Gap {
+        zone: bool,
+    },
+    Ready {
+        pool: bool,
+        ready: u32,
+    },
+    Foreign {
+        pool: bool,
+        wanted: u32,
+    },
     Restart,
     Trouble(u8),
     Clock(bool),
+    Override {
+        id: u8,
+        scope: u8,
+        effect: u8,
+        lasts: i64,
+    },
+    Clear {
+        id: u8,
+    },
+    Call(GridEvent),
+}
+
+/// A revision of one of three grid events, up to an hour ahead.
+fn call() -> impl Strategy<Value = GridEvent> {
+    let kind = prop_oneof![
+        Just(GridEventKind::Dispatch),
+        Just(GridEventKind::Limit),
+        Just(GridEventKind::Emergency),
+        Just(GridEventKind::Test),
+    ];
+    let target = prop_oneof![
+        Just(None),
+        (0..12_u32).prop_map(|kw| Some(GridTarget::Kilowatts(f64::from(kw)))),
+        (0..=100_u8).prop_map(|percent| Some(GridTarget::PowerPercent(percent))),
+    ];
+    let scope = prop_oneof![
+        any::<bool>().prop_map(|first| Scope::Site(if first { "caiso" } else { "spp" }.into())),
+        any::<bool>().prop_map(|first| Scope::Zone {
+            scheme: "wt".into(),
+            code: zone(first).into()
+        }),
+        Just(Scope::Site("nowhere".into())),
+    ];
+    let status = prop_oneof![
+        4 => Just(GridEventStatus::Scheduled),
+        1 => Just(GridEventStatus::Active),
+        1 => Just(GridEventStatus::Cancelled),
+    ];
+    let times = (0..60_i64, prop::option::of(1..90_i64));
+    (0..3_u8, 0..4_u64, kind, target, scope, status, times).prop_map(
+        |(id, revision, kind, target, scope, status, (from, lasts))| GridEvent {
+            source: "iso".into(),
+            id: format!("e{id}").into(),
+            revision,
+            kind,
+            scope,
+            // From the instant at which it is accepted; see `play`.
+            starts_at: minute(from),
+            ends_at: lasts.map(|lasts| minute(from + lasts)),
+            target,
+            status,
+        },
+    )
 }
 
 fn happenings() -> impl Strategy<Value = Vec<Happening>> {
@@ -146,6 +216,10 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
         1 => Just(Happening::Restart),
         2 => (0..5_u8).prop_map(Happening::Trouble),
         1 => any::<bool>().prop_map(Happening::Clock),
+        2 => (0..4_u8, 0..5_u8, 0..5_u8, 1..90_i64)
+            .prop_map(|(id, scope, effect, lasts)| Happening::Override { id, scope, effect, lasts }),
+        1 => (0..4_u8).prop_map(|id| Happening::Clear { id }),
+        2 => call().prop_map(Happening::Call),
     ];
     prop::collection::vec(one, 1..60)
 }
@@ -158,8 +232,52 @@ fn pool(first: bool) -> &'static str {
     if first { "caiso-a" } else { "spp-a" }
 }
 
+/// What a story's override says; `at` is the minute at which it is set.
+fn overridden(id: u8, scope: u8, effect: u8, at: i64, lasts: i64) -> Event {
+    Event::OverrideSet(Override {
+        id: format!("o{id}").into(),
+        scope: match scope {
+            0 => OverrideScope::Fleet,
+            1 => OverrideScope::Site("caiso".into()),
+            2 => OverrideScope::Federation("job".into()),
+            3 => OverrideScope::Pool("spp-a".into()),
+            _ => OverrideScope::Site("nowhere".into()),
+        },
+        effect: match effect {
+            0 => OverrideEffect::Off,
+            1 => OverrideEffect::Freeze,
+            2 => OverrideEffect::On { workers: None },
+            more => OverrideEffect::On {
+                workers: Some(u32::from(more)),
+            },
+        },
+        owner: "alice".into(),
+        reason: "a story".into(),
+        set_at: minute(at),
+        expires_at: minute(at + lasts),
+    })
+}
+
+/// The same grid event, its times counted from minute `at`.
+fn from_minute(call: &GridEvent, at: i64) -> GridEvent {
+    let later = minute(at) - minute(0);
+    GridEvent {
+        starts_at: call.starts_at + later,
+        ends_at: call.ends_at.map(|end| end + later),
+        ..call.clone()
+    }
+}
+
+/// The fleet of these tests; its first site can be throttled.
+fn fleet() -> String {
+    FLEET.replace(
+        "power_limit_kw: 100,",
+        "power_limit_kw: 100, power_tiers: [100, 90, 75, 50],",
+    )
+}
+
 fn play(story: &[Happening]) -> World {
-    let mut world = World::new(FLEET, &[POLICY]);
+    let mut world = World::new(&fleet(), &[POLICY]);
     let (mut at, mut term) = (0_i64, 1);
     for happening in story {
         match happening {
@@ -210,6 +328,26 @@ fn play(story: &[Happening]) -> World {
                 world.submit(minute(at), vec![Event::Started(started)]);
             }
             Happening::Trouble(kind) => world.answer = trouble(*kind),
+            Happening::Override {
+                id,
+                scope,
+                effect,
+                lasts,
+            } => {
+                let set = overridden(*id, *scope, *effect, at, *lasts);
+                world.submit(minute(at), vec![set]);
+            }
+            Happening::Clear { id } => {
+                let cleared = Event::OverrideCleared {
+                    id: format!("o{id}").into(),
+                    by: "bob".into(),
+                };
+                world.submit(minute(at), vec![cleared]);
+            }
+            Happening::Call(call) => {
+                let event = from_minute(call, at);
+                world.submit(minute(at), vec![Event::GridEventAccepted(event)]);
+            }
             Happening::Clock(stepped) => {
                 let event = if *stepped {
                     Event::ClockStepped {
@@ -221,13 +359,34 @@ fn play(story: &[Happening]) -> World {
                 world.submit(minute(at), vec![event]);
             }
         }
+        let due = world.engine.next_wakeup();
+        assert!(
+            due.is_none_or(|due| due > world.engine.state().at),
+            "{}",
+            world.transcript
+        );
         let broken = invariants::check(&world.engine);
         assert!(broken.is_empty(), "{broken:?}\n{}", world.transcript);
     }
     // The trouble ends, and everything settles.
     world.answer = Box::new(|_| None);
     world.submit(minute(at), vec![Event::ClockRestored]);
-    world.run_to(minute(at + 240));
+    // What no end was given for is called off.
+    for id in 0..3 {
+        let over = GridEvent {
+            source: "iso".into(),
+            id: format!("e{id}").into(),
+            revision: 9,
+            kind: GridEventKind::Test,
+            scope: Scope::Site("nowhere".into()),
+            starts_at: minute(at),
+            ends_at: None,
+            target: None,
+            status: GridEventStatus::Cancelled,
+        };
+        world.submit(minute(at), vec![Event::GridEventAccepted(over)]);
+    }
+    world.run_to(minute(at + 400));
     world
 }
 
@@ -282,9 +441,85 @@ proptest! {
         let silent: Vec<_> = story
             .into_iter()
             .filter(|h| !matches!(h, Happening::Carbon { .. } | Happening::Foreign { .. }))
+            // An operator may start without data: that is what `on` is for.
+            .filter(|h| !matches!(h, Happening::Override { effect: 2.., .. }))
             .collect();
         let world = play(&silent);
         prop_assert!(world.moves.is_empty(), "{}", world.transcript);
+    }
+
+    #[test]
+    fn bounds_hold_and_only_the_grid_and_operators_cut_a_minimum_run_short(story in happenings()) {
+        let world = play(&story);
+        let mut started: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        for decision in &world.decisions {
+            let most = if decision.pool.as_ref() == "caiso-a" { 3 } else { 4 };
+            prop_assert!(decision.target <= most, "{decision:?}");
+            if decision.target > 0 && decision.before == 0 {
+                started.insert(&decision.pool, decision.at);
+            }
+            let cut = decision.target < decision.before;
+            let run = started.get(decision.pool.as_ref()).map(|from| decision.at - *from);
+            if cut && run.is_some_and(|run| run < Span::from_mins(30)) {
+                let by = decision.rule.split('/').next();
+                prop_assert!(matches!(by, Some("override" | "grid_event")), "{:?}\n{}", decision, world.transcript);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_decided_by_an_override_or_a_grid_event_that_is_over(story in happenings()) {
+        let world = play(&story);
+        // What each id was when something was decided by it, from the events alone.
+        let mut overrides: BTreeMap<Arc<str>, Override> = BTreeMap::new();
+        let mut events: BTreeMap<Arc<str>, GridEvent> = BTreeMap::new();
+        let mut decisions = world.decisions.iter().peekable();
+        for (index, (at, group)) in world.groups.iter().enumerate() {
+            for event in group {
+                match event {
+                    Event::OverrideSet(set) => _ = overrides.insert(set.id.clone(), set.clone()),
+                    Event::OverrideCleared { id, .. } => _ = overrides.remove(id),
+                    Event::GridEventAccepted(event) => {
+                        let known = events.get(&event.id);
+                        if known.is_none_or(|known| known.revision <= event.revision) {
+                            events.insert(event.id.clone(), event.clone());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            while let Some(decision) = decisions.next_if(|d| d.index == index as u64 + 1) {
+                let (by, id) = decision.rule.split_once('/').unwrap_or(("", ""));
+                let stands = match by {
+                    "override" => overrides.get(id).is_some_and(|known| *at < known.expires_at),
+                    "grid_event" => events.get(id).is_some_and(|known| known.acts(*at)),
+                    _ => true,
+                };
+                prop_assert!(stands, "{:?}\n{}", decision, world.transcript);
+            }
+        }
+        prop_assert!(decisions.next().is_none());
+    }
+
+    #[test]
+    fn an_engine_restored_in_the_middle_goes_on_as_if_nothing_had_been(
+        story in happenings(),
+        middle in any::<prop::sample::Index>(),
+    ) {
+        let world = play(&story);
+        let middle = middle.index(world.groups.len());
+        let mut engine = sunward_core::engine::Engine::new();
+        let mut effects = sunward_core::action::Effects::default();
+        for (index, (at, events)) in world.groups.iter().enumerate() {
+            if index == middle {
+                let state = sunward_core::engine::Engine::decode_snapshot(&engine.snapshot()).unwrap();
+                let restored = sunward_core::engine::Engine::restore(state);
+                prop_assert_eq!(restored.next_wakeup(), engine.next_wakeup());
+                engine = restored;
+            }
+            engine.step(*at, events, &mut effects);
+        }
+        prop_assert_eq!(engine.digest(), world.engine.digest());
     }
 
     #[test]

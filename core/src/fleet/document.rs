@@ -301,13 +301,40 @@ fn site(
             .longitude
             .as_ref()
             .map(|at| findings.number(at, "longitude", -180.0, 180.0)),
-        power_tiers: Vec::new(),
+        power_tiers: power_tiers(&doc.power_tiers, findings),
         power_limit_kw: doc
             .power_limit_kw
             .as_ref()
             .map(|at| findings.number(at, "power_limit_kw", 0.0, 1e7)),
         zones,
     }
+}
+
+/// Percentages of training power, as they are offered to grid events.
+fn power_tiers(tiers: &[Spanned<u8>], findings: &mut Findings<'_>) -> Vec<u8> {
+    let mut above = None;
+    for tier in tiers {
+        let right = match above {
+            None => tier.value == 100,
+            Some(above) => (1..above).contains(&tier.value),
+        };
+        if !right {
+            let width = tier.value.to_string().len();
+            let message = match above {
+                None => format!("the power tiers begin with {}, not with 100", tier.value),
+                Some(above) => format!(
+                    "power tier {} does not lie below {above} and above 0",
+                    tier.value
+                ),
+            };
+            let help =
+                "list the percentages of training power from 100 down, such as [100, 90, 75, 50]";
+            findings.add("SUN-F013", tier, width, message, help);
+            break;
+        }
+        above = Some(tier.value);
+    }
+    tiers.iter().map(|tier| tier.value).collect()
 }
 
 fn pool(

@@ -56,6 +56,8 @@ pub(super) struct SiteDoc {
     pub(super) longitude: Option<Spanned<f64>>,
     pub(super) power_limit_kw: Option<Spanned<f64>>,
     #[serde(default)]
+    pub(super) power_tiers: Vec<Spanned<u8>>,
+    #[serde(default)]
     pub(super) zones: Vec<ZoneDoc>,
 }
 

@@ -244,6 +244,12 @@ impl Fleet {
             .map(|index| &self.pools[*index])
     }
 
+    /// The ids of the pools at a site, which are their positions among [`Fleet::pools`].
+    pub fn ids_of_site(&self, site: &str) -> Vec<u32> {
+        let found = self.by_site.get(site).into_iter().flatten();
+        found.map(|index| *index as u32).collect()
+    }
+
     /// All sites, by name.
     pub fn sites(&self) -> impl Iterator<Item = &Site> {
         self.sites.values()

@@ -21,6 +21,45 @@ pub struct Ask {
     pub score: Option<f64>,
     /// The winning policy, by its index in the set in force.
     pub policy: Option<u32>,
+    /// What an operator or a dispatch wants instead of the winning rule.
+    pub pin: Pin,
+    /// The most workers that an emergency or a limit leaves it, whatever else is asked; its minimum stays.
+    pub most: Option<u32>,
+}
+
+/// What comes before the winning rule, below emergencies and limits ([`Ask::most`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pin {
+    /// Nothing.
+    #[default]
+    None,
+    /// A dispatch, and the winning policy releases its pools then: to the minimum, without waiting for holds or
+    /// `min_run`.
+    Dispatch,
+    /// An operator wants it to run, without waiting for holds, `min_rest` or ramps; budgets and blast radius still
+    /// count.
+    On {
+        /// So many workers; `None`: all.
+        workers: Option<u32>,
+    },
+    /// An operator wants it down to its minimum, at once.
+    Off,
+    /// An operator wants no change.
+    Frozen,
+}
+
+impl Pin {
+    /// A stable word for it; empty where there is none.
+    pub fn word(self) -> &'static str {
+        match self {
+            Pin::None => "",
+            Pin::Dispatch => "dispatch",
+            Pin::On { .. } => "on",
+            Pin::Off => "off",
+            Pin::Frozen => "frozen",
+        }
+    }
 }
 
 impl Ask {

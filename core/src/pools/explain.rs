@@ -6,11 +6,15 @@ use sunward_policies::facts::Reading;
 use sunward_policies::policy::{CalendarBinding, Mode, Policy, SignalBinding};
 use sunward_policies::time::Timestamp;
 
+use super::decider::{Decider, GRID_EVENT, NO_RULE, OVERRIDE};
 use super::readings::see;
-use super::{Context, Governing, Judged, NO_RULE};
+use super::{Context, Governing, Judged};
 use crate::action::{Decision, Input, Loser};
 use crate::board::StreamId;
 use crate::fleet::Pool;
+use crate::grid_event::{GridEventKind, GridTarget};
+use crate::orders::GridEventKey;
+use crate::overrides::{Override, OverrideEffect};
 use crate::planner::{Bent, Plan};
 
 fn rule_name(candidate: &Candidate<'_>) -> String {
@@ -22,37 +26,36 @@ fn rule_name(candidate: &Candidate<'_>) -> String {
     format!("{}/{rule}", candidate.policy.name)
 }
 
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything that led to the decision"
+)]
 pub(super) fn decision(
     pool: &Pool,
     governing: &[Governing],
     context: &Context<'_>,
     judged: &Judged<'_>,
+    decider: &Decider<'_>,
     plan: &Plan,
     before: u32,
     next: Option<Timestamp>,
 ) -> Decision {
     let winner = judged.winner();
-    let reason = winner.map_or_else(
-        || "no policy governs this pool".to_owned(),
-        |winner| {
-            let words = winner
-                .verdict
-                .map(|verdict| verdict.reason.describe(&winner.policy.signals));
-            words.unwrap_or_default()
-        },
-    );
-    let reason = if plan.bent == Bent::No {
-        reason
-    } else {
-        format!("{reason}; {}", plan.bent)
+    let reason = reason(winner, decider, context);
+    let reason = match plan.bent {
+        Bent::No => reason,
+        // The event's own words say so.
+        Bent::Limit => format!("{reason}; at most {} workers", plan.target),
+        bent => format!("{reason}; {bent}"),
     };
     let losers = judged
         .candidates
         .iter()
         .enumerate()
-        .filter(|(index, _)| Some(*index) != judged.winner)
-        .map(|(_, candidate)| loser(candidate))
-        .collect();
+        .filter(|(index, _)| Some(*index) != judged.winner || !decider.is_rule())
+        .map(|(index, candidate)| loser(candidate, Some(index) == judged.winner, decider));
+    let beaten = beaten_override(decider, context);
+    let losers = beaten.into_iter().chain(losers).collect();
     let inputs = winner
         .and_then(|winner| {
             let governing = governing.iter().find(|governing| {
@@ -71,7 +74,10 @@ pub(super) fn decision(
         index: context.index,
         target: plan.target,
         before,
-        rule: winner.map_or_else(|| NO_RULE.into(), |winner| rule_name(winner).into()),
+        rule: match decider.policy {
+            "" => NO_RULE.into(),
+            policy => format!("{policy}/{}", decider.rule).into(),
+        },
         reason,
         inputs,
         losers,
@@ -79,13 +85,89 @@ pub(super) fn decision(
     }
 }
 
-fn loser(candidate: &Candidate<'_>) -> Loser {
+/// The decider's reason in words.
+fn reason(winner: Option<&Candidate<'_>>, decider: &Decider<'_>, context: &Context<'_>) -> String {
+    if let Some(key) = decider.event {
+        return event_words(key, context);
+    }
+    if decider.policy == OVERRIDE {
+        let known = context.overrides.get(decider.rule);
+        return known.map_or_else(String::new, |known| override_words(known));
+    }
+    let Some(winner) = winner else {
+        return "no policy governs this pool".to_owned();
+    };
+    let words = winner
+        .verdict
+        .map(|verdict| verdict.reason.describe(&winner.policy.signals));
+    words.unwrap_or_default()
+}
+
+/// What an override does, for whom, why and until when.
+fn override_words(known: &Override) -> String {
+    let effect = match known.effect {
+        OverrideEffect::On {
+            workers: Some(workers),
+        } => format!("on with {workers} workers"),
+        OverrideEffect::On { workers: None } => "on".to_owned(),
+        OverrideEffect::Off => "off".to_owned(),
+        OverrideEffect::Freeze => "frozen".to_owned(),
+    };
+    format!(
+        "{effect} by {} until {}: {}",
+        known.owner, known.expires_at, known.reason
+    )
+}
+
+/// What a grid event calls for, from whom and until when.
+fn event_words(key: &GridEventKey, context: &Context<'_>) -> String {
+    let Some(known) = context.grid_events.get(key) else {
+        return String::new();
+    };
+    let event = &known.event;
+    let kind = match event.kind {
+        GridEventKind::Dispatch => "dispatch",
+        GridEventKind::Limit => "limit",
+        GridEventKind::Emergency => "emergency",
+        GridEventKind::Test => "test",
+    };
+    let target = match event.target {
+        Some(GridTarget::Kilowatts(kw)) => format!(" to {kw} kW"),
+        Some(GridTarget::PowerPercent(percent)) => format!(" to {percent} % of training power"),
+        None => String::new(),
+    };
+    let until = match event.ends_at {
+        Some(end) => format!("until {end}"),
+        None => "until it is called off".to_owned(),
+    };
+    format!("{kind}{target} by {} {until} (event {})", key.0, key.1)
+}
+
+/// An override that a limit or an emergency comes before.
+fn beaten_override(decider: &Decider<'_>, context: &Context<'_>) -> Option<Loser> {
+    let id = context.order.and_then(|order| order.by.as_deref())?;
+    let known = context
+        .overrides
+        .get(id)
+        .filter(|_| decider.policy == GRID_EVENT)?;
+    Some(Loser {
+        rule: format!("{OVERRIDE}/{id}"),
+        reason: format!(
+            "{}; an emergency or limit comes first",
+            override_words(known)
+        ),
+    })
+}
+
+fn loser(candidate: &Candidate<'_>, won: bool, decider: &Decider<'_>) -> Loser {
     let own = candidate.verdict.map_or_else(
         || "no verdict".to_owned(),
         |verdict| verdict.reason.describe(&candidate.policy.signals),
     );
     let why = match candidate.policy.mode {
         Mode::Observe => "it only observes",
+        Mode::Enforce if won && decider.policy == OVERRIDE => "an override comes first",
+        Mode::Enforce if won => "an emergency or limit comes first",
         Mode::Enforce => "another rule comes first",
     };
     Loser {
@@ -144,7 +226,7 @@ fn calendar_input(binding: &CalendarBinding, now: Timestamp) -> Input {
     };
     Input {
         name: format!("calendar.{}", binding.name),
-        stream: format!("{} (tzdb {})", binding.calendar, zone_database_version()),
+        stream: format!("{} (tzdb {})", binding.words, zone_database_version()),
         value: None,
         unit: String::new(),
         age_ms: None,

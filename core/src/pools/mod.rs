@@ -14,9 +14,11 @@ use smallvec::SmallVec;
 use sunward_policies::arbitrate::{Candidate, arbitrate};
 use sunward_policies::facts::{Facts, PoolFacts};
 use sunward_policies::policy::PolicySet;
-use sunward_policies::rules::{Memory, Reason, Verdict};
+use sunward_policies::rules::Memory;
 use sunward_policies::time::{Span, Timestamp};
 
+use self::decider::{Decider, HOLDING, lacks_data};
+use self::earliest::Earliest;
 use self::explain::decision;
 use self::outlook::BoardOutlook;
 use self::readings::Readings;
@@ -26,18 +28,23 @@ use crate::calendars::Calendars;
 use crate::draw::DrawHistory;
 use crate::event::PoolObservation;
 use crate::fleet::Pool;
+use crate::grid_event::KnownGridEvent;
 use crate::ledger::{Claim, Ledger, Next};
+use crate::orders::Order;
+use crate::overrides::Override;
 use crate::planner::{Course, Plan, plan};
 
 mod all;
 mod ask;
+mod decider;
+mod earliest;
 mod explain;
 mod outlook;
 mod readings;
 mod wiring;
 
 pub use self::all::Pools;
-pub use self::ask::Ask;
+pub use self::ask::{Ask, Pin};
 pub use self::wiring::{Governing, Wiring, stream_key};
 
 /// A call is answered within this time, if only by its deadline.
@@ -122,6 +129,14 @@ pub struct Context<'a> {
     pub(crate) calendars: &'a Calendars,
     /// What our workers drew, at the sites where a policy adds it back.
     pub draws: &'a BTreeMap<Arc<str>, DrawHistory>,
+    /// Every override.
+    pub overrides: &'a BTreeMap<Arc<str>, Override>,
+    /// Every grid event.
+    pub grid_events: &'a BTreeMap<(Arc<str>, Arc<str>), KnownGridEvent>,
+    /// What acts on the pool besides its policies.
+    pub(crate) order: Option<&'a Order>,
+    /// The most workers that an emergency or a limit leaves it.
+    pub most: Option<u32>,
     /// A planted bug.
     #[cfg(feature = "plant")]
     pub plant: Option<crate::plant::Plant>,
@@ -157,6 +172,8 @@ impl<'a> Judged<'a> {
             missing: verdict.is_some_and(|verdict| lacks_data(verdict.reason)),
             score: score.map(|(_, score)| *score),
             policy,
+            pin: Pin::None,
+            most: None,
         }
     }
 }
@@ -354,24 +371,22 @@ impl PoolState {
         out: &mut Effects,
     ) -> Option<Cause> {
         let before = self.ledger.desired?;
-        let winner = judged.winner();
-        if plan.target == before && self.stands(winner, plan) {
+        let decider = Decider::of(&self.ask, judged, plan, context);
+        if plan.target == before && self.stands(&decider, plan) {
             return None;
         }
-        let decision = decision(pool, governing, context, judged, plan, before, next);
+        let decision = decision(
+            pool, governing, context, judged, &decider, plan, before, next,
+        );
         let cause = Cause {
             index: context.index,
             by: decision.rule.clone(),
             why: decision.reason.as_str().into(),
         };
-        let (policy, rule) = names(winner);
         self.standing = Some(Standing {
-            policy: policy.to_owned(),
-            rule: rule.to_owned(),
-            reason: winner
-                .and_then(|winner| winner.verdict)
-                .map_or("none", word)
-                .to_owned(),
+            policy: decider.policy.to_owned(),
+            rule: decider.rule.to_owned(),
+            reason: decider.word.to_owned(),
             bent: plan.bent.word().to_owned(),
         });
         out.decisions.push(decision);
@@ -384,21 +399,17 @@ impl PoolState {
     }
 
     /// True when what decides now is what decided before. Allocates nothing.
-    fn stands(&self, winner: Option<&Candidate<'_>>, plan: &Plan) -> bool {
+    fn stands(&self, decider: &Decider<'_>, plan: &Plan) -> bool {
         let Some(standing) = &self.standing else {
             return false;
         };
-        let reason = winner
-            .and_then(|winner| winner.verdict)
-            .map_or("none", word);
-        if reason == HOLDING {
+        if decider.word == HOLDING {
             // A reading that comes a little after its interval began leaves a gap every time; what
             // stands goes on standing until the hold ends: only then is it another decision.
             return true;
         }
-        let (policy, rule) = names(winner);
-        let same_rule = standing.policy == policy && standing.rule == rule;
-        same_rule && standing.reason == reason && standing.bent == plan.bent.word()
+        let same_rule = standing.policy == decider.policy && standing.rule == decider.rule;
+        same_rule && standing.reason == decider.word && standing.bent == plan.bent.word()
     }
 
     /// Asks every rule that governs the pool, and keeps what the winner asks for. Judging again at the same instant
@@ -480,6 +491,10 @@ impl PoolState {
         judged.winner = arbitrate(&judged.candidates);
         judged.next_change_at = next.at;
         self.ask = judged.ask();
+        self.ask.most = context.most;
+        if let Some(order) = context.order {
+            self.ask.pin = order.pin_with(self.ask.policy(context.policies));
+        }
         judged
     }
 
@@ -487,72 +502,4 @@ impl PoolState {
     pub fn is_settled(&self) -> bool {
         self.ledger.claim == Claim::Held && self.ledger.satisfied()
     }
-}
-
-/// The rule name of a pool that no policy governs.
-const NO_RULE: &str = "none";
-
-/// A stable word for a verdict's reason, without its times.
-fn word(verdict: Verdict) -> &'static str {
-    match verdict.reason {
-        Reason::Running => "running",
-        Reason::Resting => "resting",
-        Reason::ActivatePending { .. } => "activate_pending",
-        Reason::ReleasePending { .. } => "release_pending",
-        Reason::MissingHolding { .. } => HOLDING,
-        Reason::MissingReleased { .. } => "missing_released",
-        Reason::MissingKept { .. } => "missing_kept",
-        Reason::BothHold => "both_hold",
-        Reason::Undecidable => "undecidable",
-        Reason::ActivateSamples { .. } => "activate_samples",
-        Reason::ReleaseSamples { .. } => "release_samples",
-        Reason::WindowTooShort { .. } => "window_too_short",
-        Reason::LeavingAhead { .. } => "leaving_ahead",
-    }
-}
-
-/// True where a rule could not decide for want of data.
-fn lacks_data(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::MissingHolding { .. }
-            | Reason::MissingReleased { .. }
-            | Reason::MissingKept { .. }
-            | Reason::Undecidable
-    )
-}
-
-/// The word for a verdict that only bridges a gap.
-const HOLDING: &str = "missing_holding";
-
-/// The earliest of some instants, all later than now.
-#[derive(Debug)]
-struct Earliest {
-    now: Timestamp,
-    at: Option<Timestamp>,
-}
-
-impl Earliest {
-    fn after(now: Timestamp) -> Earliest {
-        Earliest { now, at: None }
-    }
-
-    fn add(&mut self, at: Option<Timestamp>) {
-        // An instant that has come already would wake the pool for ever.
-        let Some(at) = at.map(|at| at.max(self.now + Span::from_millis(1))) else {
-            return;
-        };
-        self.at = Some(self.at.map_or(at, |known| known.min(at)));
-    }
-}
-
-/// Policy and rule of a winner; empty without one.
-fn names<'a>(winner: Option<&Candidate<'a>>) -> (&'a str, &'a str) {
-    winner.map_or(("", ""), |winner| {
-        let rule = winner.policy.rules.get(winner.rule);
-        (
-            winner.policy.name.as_str(),
-            rule.map_or("", |rule| rule.name.as_str()),
-        )
-    })
 }

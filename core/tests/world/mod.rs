@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use sunward_core::action::{Action, Effects};
+use sunward_core::action::{Action, Decision, Effects};
 use sunward_core::engine::Engine;
 use sunward_core::event::{Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started};
 use sunward_core::signal::{Level, Quality, Scope, StreamKey};
@@ -108,6 +108,7 @@ pub struct World {
     /// `Some` replaces the natural outcome of a call, which then has no effect.
     pub answer: Answer,
     pub groups: Vec<(Timestamp, Vec<Event>)>,
+    pub decisions: Vec<Decision>,
     now: Timestamp,
 }
 
@@ -148,6 +149,7 @@ impl World {
             moves: Vec::new(),
             answer: Box::new(|_| None),
             groups: Vec::new(),
+            decisions: Vec::new(),
             now: minute(0),
         }
     }
@@ -174,6 +176,7 @@ impl World {
             self.engine.step(self.now, &events, &mut effects);
             self.groups.push((self.now, events));
             self.note(&effects);
+            self.decisions.append(&mut effects.decisions);
             for action in effects.actions {
                 if let Some(settled) = self.carry_out(action) {
                     waiting.push(vec![Event::ActionSettled(settled)]);
