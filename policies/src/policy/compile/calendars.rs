@@ -6,7 +6,7 @@ use super::Compiler;
 use super::names::Names;
 use crate::calendar::Calendar;
 use crate::codes;
-use crate::diagnostic::{Diagnostic, nearest};
+use crate::diagnostic::nearest;
 use crate::document::CalendarDocument;
 use crate::policy::CalendarBinding;
 use crate::rules::CALENDARS_MAX;
@@ -48,30 +48,28 @@ impl Compiler<'_> {
             "say how long each window is open, such as `8h`",
         );
         let zone = self.time_zone(&document.time_zone);
-        let (Some(lasts), Some(zone)) = (lasts, zone) else {
-            // The expression is checked all the same, so that every mistake is told at once.
-            self.cron(&document.cron, Span::from_mins(1), Tz::UTC);
-            return None;
+        // The expression is checked in any case, so that every mistake is told at once.
+        let checked = (lasts.unwrap_or(Span::from_mins(1)), zone.unwrap_or(Tz::UTC));
+        let calendar = match Calendar::compile(&document.cron.value, checked.0, checked.1) {
+            Ok(calendar) => Some(calendar),
+            Err(error) => {
+                let (code, range) = match error.span {
+                    Some(span) => (
+                        codes::BAD_CRON,
+                        self.source.range_within(&document.cron, span),
+                    ),
+                    None => (codes::BAD_DURATION, self.source.range_of(&document.lasts)),
+                };
+                self.error(code, range, error.message, error.help);
+                None
+            }
         };
-        let calendar = self.cron(&document.cron, lasts, zone);
+        (lasts?, zone?);
         Some(CalendarBinding {
             name: variable?,
             calendar: calendar?,
             range: self.source.range_of(name),
         })
-    }
-
-    fn cron(&mut self, cron: &Spanned<String>, lasts: Span, zone: Tz) -> Option<Calendar> {
-        match Calendar::compile(&cron.value, lasts, zone) {
-            Ok(calendar) => Some(calendar),
-            Err(error) => {
-                let range = self.source.range_within(cron, error.span);
-                let found =
-                    Diagnostic::error(codes::BAD_CRON, self.source.file(), range, error.message);
-                self.diagnostics.push(found.with_help(error.help));
-                None
-            }
-        }
     }
 
     /// A zone by its name in the IANA database.
