@@ -183,8 +183,8 @@ impl<'a> Source<'a> {
             _ => {
                 let message = UserMessageFormatter.format_message(error).into_owned();
                 if is_syntax(error) {
-                    let help = "check brackets, quotes and indentation up to here; a value with `: `, ` #` or, within \
-                                { }, a comma needs quotes";
+                    let help = "check brackets, quotes and indentation up to here; a value that begins with `*` or \
+                                has `: `, ` #` or, within { }, a comma needs quotes";
                     report(codes::YAML_SYNTAX, message).with_help(help)
                 } else {
                     report(codes::WRONG_VALUE, message)
@@ -248,7 +248,7 @@ fn type_in_words(rust_type: &str) -> &str {
         "i8" | "i16" | "i32" | "i64" => "a whole number, or it is too large",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of 0 or more, or it is too large",
         "f32" | "f64" => "a number",
-        "bool" => "`true` or `false`",
+        "bool" | "boolean" => "`true` or `false`",
         other => other,
     }
 }

@@ -136,7 +136,16 @@ impl Compiler<'_> {
         let budgets = self.budgets(spec.budgets.as_ref(), &names);
         let floors = self.floors(spec.floors.as_ref());
         let deadlines = self.deadlines(spec.deadlines.as_ref());
-        let max_changing_sites = self.count(spec.max_changing_sites.as_ref(), "max_changing_sites");
+        let max_changing_sites = match &spec.max_changing_sites {
+            None => Some(None),
+            Some(count) => self
+                .count(
+                    count,
+                    "with 0 no site could ever change",
+                    "write 1 or more, or leave `max_changing_sites` out for no limit",
+                )
+                .map(Some),
+        };
         let on_dispatch = self.on_dispatch(spec.on_dispatch.as_ref());
         let min_run = self.optional_duration(spec.min_run.as_ref());
         let min_rest = self.optional_duration(spec.min_rest.as_ref());
@@ -313,18 +322,13 @@ impl Compiler<'_> {
         self.error_at(code, text, message, help);
     }
 
-    /// A count of at least 1; `Some(None)` where the key is not there.
-    fn count(&mut self, count: Option<&Spanned<u32>>, key: &str) -> Option<Option<u32>> {
-        match count {
-            None => Some(None),
-            Some(count) if count.value == 0 => {
-                let message = format!("`{key}` is 0, which would never let anything happen");
-                let help = format!("write 1 or more, or leave `{key}` out");
-                self.error_at(codes::WRONG_VALUE, count, message, help);
-                None
-            }
-            Some(count) => Some(Some(count.value)),
+    /// A count of at least 1; `zero` and `help` say what is wrong with 0.
+    fn count(&mut self, count: &Spanned<u32>, zero: &str, help: &str) -> Option<u32> {
+        if count.value == 0 {
+            self.error_at(codes::WRONG_VALUE, count, zero, help);
+            return None;
         }
+        Some(count.value)
     }
 
     fn on_dispatch(&mut self, word: Option<&Spanned<String>>) -> Option<OnDispatch> {

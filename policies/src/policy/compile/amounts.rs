@@ -25,21 +25,47 @@ pub(super) struct Limit {
     pub(super) unit: String,
 }
 
-/// Why a number is none, in words, and how to mend it.
-type Problem = (String, String);
+/// Which part of an amount is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Number,
+    Unit,
+    Whole,
+}
+
+/// Where an amount is wrong, why in words, and how to mend it.
+type Problem = (Part, String, String);
 
 impl Compiler<'_> {
     pub(super) fn limit(&mut self, text: &Spanned<String>) -> Option<Limit> {
         let read = limit(&text.value);
-        read.map_err(|(message, help)| self.error_at(codes::BAD_LIMIT, text, message, help))
+        read.map_err(|problem| self.amount_problem(codes::BAD_LIMIT, text, problem))
             .ok()
     }
 
     /// Work in worker-milliseconds.
     pub(super) fn work(&mut self, text: &Spanned<String>) -> Option<i64> {
         let read = work(&text.value);
-        read.map_err(|(message, help)| self.error_at(codes::BAD_WORK, text, message, help))
+        read.map_err(|problem| self.amount_problem(codes::BAD_WORK, text, problem))
             .ok()
+    }
+
+    fn amount_problem(
+        &mut self,
+        code: &'static str,
+        text: &Spanned<String>,
+        (part, message, help): Problem,
+    ) {
+        let (number, unit) = split(&text.value);
+        let range = match part {
+            Part::Number => self.source.range_within(text, 0..number.len()),
+            Part::Unit => {
+                let start = text.value.find(unit).unwrap_or_default();
+                self.source.range_within(text, start..start + unit.len())
+            }
+            Part::Whole => self.source.range_of(text),
+        };
+        self.error(code, range, message, help);
     }
 }
 
@@ -54,12 +80,14 @@ fn limit(text: &str) -> Result<Limit, Problem> {
     let (number, unit) = split(text);
     if number.is_empty() {
         return Err((
+            Part::Whole,
             format!("`{text}` is no limit: it does not begin with a number"),
             "write an amount with its unit, such as `60 kW`".to_owned(),
         ));
     }
     if unit.is_empty() {
         return Err((
+            Part::Whole,
             format!("`{text}` has no unit, which would say what is counted"),
             format!(
                 "write `{number} kW`, `{number} workers`, or with `per`: `{number} kWh`, `{number} kgCO2e`, `{number} EUR`"
@@ -72,12 +100,17 @@ fn limit(text: &str) -> Result<Limit, Problem> {
         None if is_currency(unit) => (Measure::Money, MONEY_PER_UNIT),
         None => {
             return Err((
+                Part::Unit,
                 format!("`{unit}` is not a unit of a limit"),
                 unit_help(unit),
             ));
         }
     };
-    let amount = scaled(number, factor)?;
+    let zero = (
+        "a limit of 0 lets nothing run, for ever",
+        "write an amount above 0; to stop pools for a time, use an operator's override",
+    );
+    let amount = scaled(number, factor, zero)?;
     Ok(Limit {
         measure,
         amount,
@@ -112,6 +145,7 @@ fn work(text: &str) -> Result<i64, Problem> {
     if number.is_empty() || unit.is_empty() {
         let example = if number.is_empty() { "400" } else { number };
         return Err((
+            Part::Whole,
             format!("`{text}` is no amount of work"),
             format!("write a number of worker-hours, such as `{example} {UNIT}`"),
         ));
@@ -130,28 +164,35 @@ fn work(text: &str) -> Result<i64, Problem> {
         } else {
             format!("work is counted in hours of ready workers: write `{number} {UNIT}`")
         };
-        return Err((format!("`{unit}` is not a unit of work"), help));
+        return Err((Part::Unit, format!("`{unit}` is not a unit of work"), help));
     }
-    scaled(number, MS_PER_HOUR)
+    let zero = (
+        "no work at all is done already",
+        "write an amount above 0, or remove the deadline",
+    );
+    scaled(number, MS_PER_HOUR, zero)
 }
 
-/// A decimal number times a factor, exactly.
-fn scaled(number: &str, factor: i64) -> Result<i64, Problem> {
+/// A decimal number times a factor, exactly; `zero` is what is wrong with 0, and how to mend it.
+fn scaled(number: &str, factor: i64, zero: (&str, &str)) -> Result<i64, Problem> {
     if number.contains([',', '_', '\'']) {
         let plain = number.replace([',', '_', '\''], "");
         return Err((
+            Part::Number,
             format!("`{number}` has a separator, which is a point to some and a comma to others"),
             format!("write it without, such as `{plain}`, with a `.` before a fraction"),
         ));
     }
     if number.starts_with('-') {
         return Err((
+            Part::Number,
             format!("`{number}` is below 0"),
             "write an amount above 0".to_owned(),
         ));
     }
     let malformed = || {
         (
+            Part::Number,
             format!("`{number}` is not a number"),
             "write digits, and a `.` before a fraction".to_owned(),
         )
@@ -164,6 +205,7 @@ fn scaled(number: &str, factor: i64) -> Result<i64, Problem> {
     }
     let too_fine = || {
         (
+            Part::Number,
             format!("`{number}` is finer than what is counted"),
             "write fewer digits behind the point".to_owned(),
         )
@@ -174,6 +216,7 @@ fn scaled(number: &str, factor: i64) -> Result<i64, Problem> {
     }
     let too_large = || {
         (
+            Part::Number,
             format!("`{number}` is more than can be counted"),
             "write a smaller amount, or leave it out where there is no limit".to_owned(),
         )
@@ -190,11 +233,7 @@ fn scaled(number: &str, factor: i64) -> Result<i64, Problem> {
         return Err(too_fine());
     }
     match i64::try_from(product / divisor) {
-        Ok(0) => Err((
-            format!("`{number}` lets nothing run, for ever"),
-            "write an amount above 0; to stop pools for a time, use an operator's override"
-                .to_owned(),
-        )),
+        Ok(0) => Err((Part::Number, zero.0.to_owned(), zero.1.to_owned())),
         Ok(amount) if amount <= AMOUNT_MAX => Ok(amount),
         _ => Err(too_large()),
     }
@@ -249,7 +288,7 @@ mod tests {
             ("99999999999999999999999999999999999999999999 kW", "smaller"),
             ("99999999999999999 kW", "smaller"),
         ] {
-            let (_, found) = limit(text).err().unwrap();
+            let (_, _, found) = limit(text).err().unwrap();
             assert!(found.contains(help), "{text}: {found}");
         }
         for (text, help) in [
@@ -260,7 +299,7 @@ mod tests {
             ("lots", "`400 worker-hours`"),
             ("0 worker-hours", "above 0"),
         ] {
-            let (_, found) = work(text).unwrap_err();
+            let (_, _, found) = work(text).unwrap_err();
             assert!(found.contains(help), "{text}: {found}");
         }
     }

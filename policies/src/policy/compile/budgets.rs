@@ -138,7 +138,7 @@ impl Compiler<'_> {
                     format!("a limit of {counted} needs `assume`: missing data is never free");
                 let help = format!(
                     "add what counts while the signal has no fresh value, such as `assume: {}` (in {})",
-                    if kind == Kind::EnergyPrice { 300 } else { 900 },
+                    example_of(kind),
                     unit_of(kind, limit),
                 );
                 self.error_at(codes::NO_ASSUME, &document.limit, message, help);
@@ -187,7 +187,10 @@ impl Compiler<'_> {
     fn assume(&mut self, text: &Spanned<String>, kind: Kind, limit: &Limit) -> Option<f64> {
         let (number, unit) = split(&text.value);
         let canonical = unit_of(kind, limit);
-        let help = format!("write a number above 0, in {canonical}, such as `900`");
+        let help = format!(
+            "write a number above 0, in {canonical}, such as `{}`",
+            example_of(kind)
+        );
         let Ok(value) = number.parse::<f64>() else {
             let message = format!("`{}` is not a number", text.value);
             self.error_at(codes::NO_ASSUME, text, message, help);
@@ -221,6 +224,14 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+}
+
+/// A pessimistic value: of a grid on coal, and of a scarce hour.
+const fn example_of(kind: Kind) -> u32 {
+    match kind {
+        Kind::EnergyPrice => 300,
+        _ => 900,
     }
 }
 

@@ -63,7 +63,11 @@ impl Compiler<'_> {
     fn floor(&mut self, floor: &FloorDocument) -> Option<Floor> {
         let name = self.name(&floor.name, "floor");
         let federation = self.federation(floor.federation.as_ref());
-        let sites = self.count(Some(&floor.sites), "sites");
+        let sites = self.count(
+            &floor.sites,
+            "a floor of 0 sites keeps nothing",
+            "write 1 or more, or remove the floor",
+        );
         let run_on_missing = match &floor.on_missing {
             None => Some(false),
             Some(word) => self.word(word, "on_missing", FLOOR_ON_MISSING),
@@ -71,7 +75,7 @@ impl Compiler<'_> {
         Some(Floor {
             name: name?,
             federation: federation?,
-            sites: sites??,
+            sites: sites?,
             run_on_missing: run_on_missing?,
             range: self.source.range_of(&floor.name),
         })
