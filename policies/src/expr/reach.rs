@@ -216,6 +216,20 @@ impl Reach {
         })
     }
 
+    /// Whether both certainly can be together: by cases that bound signals and facts alone, which are independent of
+    /// one another.
+    pub(crate) fn certainly_meets(&self, other: &Reach) -> bool {
+        let Some(both) = self.and(other).cases else {
+            return false;
+        };
+        let plain = |term: &String| {
+            let inner = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
+            term.starts_with(|c: char| !c.is_ascii_digit() && c != '-') && term.chars().all(inner)
+        };
+        both.iter()
+            .any(|case| case.terms.keys().all(plain) && case.flags.keys().all(plain))
+    }
+
     /// The highest value of a term for which it can be; `None` where there is no highest.
     pub(crate) fn highest(&self, term: &str) -> Option<f64> {
         let cases = self.cases.as_ref()?;

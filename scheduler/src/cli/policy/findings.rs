@@ -6,18 +6,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use sunward_policies::diagnostic::{Diagnostic, Severity};
+use sunward_policies::lint::Skipped;
 
 use super::sources::Sources;
 use crate::cli::{FOUND, Output, output};
-
-/// A check that was not made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Skipped {
-    /// What it looks for.
-    pub(super) check: String,
-    /// What it would have needed.
-    pub(super) needs: String,
-}
 
 /// What was found.
 #[derive(Debug, Default, Serialize)]

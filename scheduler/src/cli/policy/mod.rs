@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 mod findings;
+mod lint;
 mod sources;
 mod validate;
 
@@ -18,10 +19,14 @@ enum Command {
     /// Check policy files as the daemon would before it loads them.
     #[command(after_help = validate::EXAMPLES)]
     Validate(validate::Args),
+    /// Look for what is valid but wrong.
+    #[command(after_help = lint::EXAMPLES)]
+    Lint(Box<lint::Args>),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Validate(args) => validate::run(args),
+        Command::Lint(args) => lint::run(args),
     }
 }
