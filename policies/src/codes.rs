@@ -142,7 +142,7 @@ pub const MAX_AGE_BELOW_CADENCE: &str = "SUN-L008";
 /// Lint: a minimum run that outlasts the typical window.
 pub const MIN_RUN_ABOVE_WINDOW: &str = "SUN-L009";
 /// Lint: something looks ahead where nothing is known ahead.
-pub const NO_FORECAST: &str = "SUN-L010";
+pub const BLIND_AHEAD: &str = "SUN-L010";
 /// Lint: a budget that does not pay for the floor beside it.
 pub const BUDGET_BELOW_FLOOR: &str = "SUN-L011";
 /// Lint: a budget under which no pool can ever run.
@@ -167,7 +167,7 @@ pub const LINTS: &[&str] = &[
     MISSING_HOLD_BELOW_CADENCE,
     MAX_AGE_BELOW_CADENCE,
     MIN_RUN_ABOVE_WINDOW,
-    NO_FORECAST,
+    BLIND_AHEAD,
     BUDGET_BELOW_FLOOR,
     BUDGET_PAYS_NO_RUN,
     FIGHT,

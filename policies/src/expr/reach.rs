@@ -10,13 +10,10 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::parser::{Comparison, Node, Operator, Syntax};
-use super::{lexer, parser};
+use super::{CALENDAR_PREFIX, lexer, parser};
 
 /// The most cases that are told apart; a condition with more of them is taken to hold for anything.
 pub(crate) const CASES_MAX: usize = 512;
-
-/// What begins the name of a calendar, the one kind of name that is a condition by itself.
-const CALENDAR_PREFIX: &str = "calendar.";
 
 /// An interval of the numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -58,8 +58,8 @@ fn no_forecast(study: &Study<'_>, rule: &Rule, found: &mut Vec<Diagnostic>) {
         return;
     }
     let message = format!(
-        "rule `{}` expects its window by forecast, but does not look ahead on {}, which ends it: nothing says how long \
-         a window lasts, so nothing starts",
+        "rule `{}` expects its window by forecast, but does not look ahead on {}, which can end it: what is not known \
+         ahead ends a window, as far as anyone can tell",
         rule.name,
         blind.join(", ")
     );
@@ -67,7 +67,7 @@ fn no_forecast(study: &Study<'_>, rule: &Rule, found: &mut Vec<Diagnostic>) {
         "add `forecast_max_age: 26h` to signal `{}`, or use `expect: schedule` or `guarantee`",
         blind[0]
     );
-    found.push(warning(study, codes::NO_FORECAST, at, message, help));
+    found.push(warning(study, codes::BLIND_AHEAD, at, message, help));
 }
 
 /// A deadline that buys the least bad hours, and can't tell them.
@@ -92,7 +92,7 @@ fn least_bad_hours(study: &Study<'_>, found: &mut Vec<Diagnostic>) {
     );
     let help = "score by a signal with a forecast, such as `score: 0 - carbon` and `forecast_max_age: 26h`";
     let at = deadline.range;
-    found.push(warning(study, codes::NO_FORECAST, at, message, help));
+    found.push(warning(study, codes::BLIND_AHEAD, at, message, help));
 }
 
 /// What a calendar always is, where it never changes.

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use crate::diagnostic::TextRange;
 use crate::document::SourceFile;
+use crate::expr::CALENDAR_PREFIX;
 use crate::expr::reach::{Reach, Study as Condition};
 use crate::policy::{BindingScope, Policy, SignalBinding};
 use crate::time::Span;
@@ -162,8 +163,8 @@ impl<'a> Study<'a> {
     /// What a name of this policy stands for in any policy: its stream for a signal, itself for a fact.
     pub(super) fn stands_for(&self, name: &str) -> String {
         let Some(signal) = self.binding(name) else {
-            return match name.strip_prefix("calendar.") {
-                Some(calendar) => format!("calendar.{}/{calendar}", self.policy.name),
+            return match name.strip_prefix(CALENDAR_PREFIX) {
+                Some(calendar) => format!("{CALENDAR_PREFIX}{}/{calendar}", self.policy.name),
                 None => name.to_owned(),
             };
         };

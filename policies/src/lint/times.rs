@@ -40,7 +40,7 @@ pub(super) fn look(
                 signal.name
             );
             let help = "check that the source sends forecasts (`quality: forecast`, `issued_at`)";
-            found.push(warning(study, codes::NO_FORECAST, signal.range, message, help));
+            found.push(warning(study, codes::BLIND_AHEAD, signal.range, message, help));
         }
     }
     for rule in &study.rules {
@@ -178,7 +178,11 @@ impl<'a> History<'a> {
             .iter()
             .map(|signal| (signal.name.as_str(), signal.kind.unit()))
             .collect();
-        let compile = |side: &Side| Condition::compile(side.text(), Scope { signals: &names }).ok();
+        let scope = Scope {
+            signals: &names,
+            calendars: &[],
+        };
+        let compile = |side: &Side| Condition::compile(side.text(), scope).ok();
         let activate = compile(&rule.activate)?;
         let release = match &rule.release {
             Some(side) => Some(compile(side)?),
