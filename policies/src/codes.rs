@@ -122,3 +122,68 @@ pub const ALL: &[&str] = &[
     UNUSED_SIGNAL,
     UNUSED_CALENDAR,
 ];
+
+/// Lint: a condition that can never hold.
+pub const NEVER_HOLDS: &str = "SUN-L001";
+/// Lint: a condition that always holds.
+pub const ALWAYS_HOLDS: &str = "SUN-L002";
+/// Lint: a policy whose rules are never reached, since one of higher priority always has a verdict.
+pub const SHADOWED: &str = "SUN-L003";
+/// Lint: activate and release can hold together.
+pub const BOTH_CAN_HOLD: &str = "SUN-L004";
+/// Lint: nothing damps a value that wavers around the threshold.
+pub const NO_DEAD_BAND: &str = "SUN-L005";
+/// Lint: a hold that is over before the next reading.
+pub const HOLD_BELOW_CADENCE: &str = "SUN-L006";
+/// Lint: a hold for missing data that one lost reading outlasts.
+pub const MISSING_HOLD_BELOW_CADENCE: &str = "SUN-L007";
+/// Lint: a value that is stale before the next one is due.
+pub const MAX_AGE_BELOW_CADENCE: &str = "SUN-L008";
+/// Lint: a minimum run that outlasts the typical window.
+pub const MIN_RUN_ABOVE_WINDOW: &str = "SUN-L009";
+/// Lint: something looks ahead where nothing is known ahead.
+pub const BLIND_AHEAD: &str = "SUN-L010";
+/// Lint: a budget that does not pay for the floor beside it.
+pub const BUDGET_BELOW_FLOOR: &str = "SUN-L011";
+/// Lint: a budget under which no pool can ever run.
+pub const BUDGET_PAYS_NO_RUN: &str = "SUN-L012";
+/// Lint: two policies that fight over one pool.
+pub const FIGHT: &str = "SUN-L013";
+/// Lint: a threshold that looks like another unit's.
+pub const OTHER_UNIT: &str = "SUN-L014";
+/// Lint: a condition that never, or always, held in the readings given.
+pub const NEVER_IN_SERIES: &str = "SUN-L015";
+/// Lint: a calendar that is always, or never, open.
+pub const CONSTANT_CALENDAR: &str = "SUN-L016";
+
+/// Every code of [`crate::lint`], ascending. Files that show them load.
+pub const LINTS: &[&str] = &[
+    NEVER_HOLDS,
+    ALWAYS_HOLDS,
+    SHADOWED,
+    BOTH_CAN_HOLD,
+    NO_DEAD_BAND,
+    HOLD_BELOW_CADENCE,
+    MISSING_HOLD_BELOW_CADENCE,
+    MAX_AGE_BELOW_CADENCE,
+    MIN_RUN_ABOVE_WINDOW,
+    BLIND_AHEAD,
+    BUDGET_BELOW_FLOOR,
+    BUDGET_PAYS_NO_RUN,
+    FIGHT,
+    OTHER_UNIT,
+    NEVER_IN_SERIES,
+    CONSTANT_CALENDAR,
+];
+
+/// A series of a test file that can't be read.
+pub const TEST_SERIES: &str = "SUN-T001";
+/// A signal, pool, site or policy of a test file that does not exist.
+pub const TEST_UNKNOWN_NAME: &str = "SUN-T002";
+/// An event or expectation of a test file that says nothing, or two things at once.
+pub const TEST_ENTRY: &str = "SUN-T003";
+/// More tests, readings or time than one file may have.
+pub const TEST_TOO_LARGE: &str = "SUN-T004";
+
+/// Every code of test files (`*.test.yaml`), ascending.
+pub const TESTS: &[&str] = &[TEST_SERIES, TEST_UNKNOWN_NAME, TEST_ENTRY, TEST_TOO_LARGE];

@@ -14,6 +14,7 @@
 //! | [`expr`] | conditions: CEL syntax, checked for types and units, three-valued evaluation |
 //! | [`rules`] | one file per kind of rule; a rule's memory, verdict and reason |
 //! | [`policy`] | from files to a compiled [`PolicySet`] |
+//! | [`lint`] | what is valid but wrong |
 //! | [`mod@arbitrate`] | many verdicts, one winner per pool |
 
 pub mod arbitrate;
@@ -23,6 +24,7 @@ pub mod diagnostic;
 pub mod document;
 pub mod expr;
 pub mod facts;
+pub mod lint;
 pub mod policy;
 pub mod rules;
 pub mod schema;

@@ -146,11 +146,11 @@ fn read(path: &Path) -> Result<SourceFile, Vec<Diagnostic>> {
     })
 }
 
-/// Every `*.yaml` and `*.yml` of a folder but tests (`*.test.yaml`) and hidden files, by name. A
-/// mounted ConfigMap is a folder of links, whose hidden targets are thus left out.
-fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
-    let entries = std::fs::read_dir(folder)
-        .map_err(|error| unreadable(folder, &format!("the folder can't be read: {error}")))?;
+/// The paths of the policy files of a folder, by name: every `*.yaml` and `*.yml` but tests
+/// (`*.test.yaml`) and hidden files. A mounted ConfigMap is a folder of links, whose hidden targets
+/// are thus left out.
+pub(crate) fn policy_paths(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder)?;
     let mut paths: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
@@ -162,6 +162,13 @@ fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
         })
         .collect();
     paths.sort();
+    Ok(paths)
+}
+
+/// Every policy file of a folder.
+fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
+    let paths = policy_paths(folder)
+        .map_err(|error| unreadable(folder, &format!("the folder can't be read: {error}")))?;
     if paths.len() > POLICY_FILES_MAX {
         return Err(unreadable(
             folder,

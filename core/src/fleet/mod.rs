@@ -1,7 +1,7 @@
 //! The fleet: sites, zones, pools, federations and clusters, as `fleet.yaml` describes them.
 //!
 //! Static between two loads. The file form is in `form.rs` and `document.rs`; what is wrong with a file, or with
-//! a set of policies on a fleet, is found by [`check`].
+//! a set of policies on a fleet, is found by [`check`]; what is valid but wrong, by [`lint`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use sunward_policies::time::Span;
 pub mod check;
 mod document;
 mod form;
+pub mod lint;
 
 /// Most pools of a fleet.
 pub const POOLS_MAX: usize = 20_000;

@@ -24,6 +24,7 @@ mod checker;
 mod eval;
 mod lexer;
 mod parser;
+pub(crate) mod reach;
 
 /// The most bytes of an expression.
 pub const EXPRESSION_MAX: usize = 4 * 1024;

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 mod demo;
 mod output;
 mod partner;
+mod policy;
 mod replay;
 mod run;
 mod signal;
@@ -51,6 +52,8 @@ enum Command {
     Replay(replay::Args),
     /// The production core in a simulated world, where everything goes wrong: what did not hold?
     Simulate(simulate::Args),
+    /// Policy files: check them, look for what is valid but wrong, test them.
+    Policy(policy::Args),
     /// Energy partners and their tokens.
     Partner(partner::Args),
     /// Readings: send them from a file.
@@ -93,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => block_on(status::run(args)),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Policy(args) => policy::run(&args),
         Command::Partner(args) => partner::run(args),
         Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {

@@ -64,7 +64,7 @@ struct PushArgs {
 /// The keys of a CSV series.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "CSV series")]
-struct CsvArgs {
+pub(super) struct CsvArgs {
     /// Header of the column of stamps.
     #[arg(long, value_name = "HEADER")]
     time_column: Option<String>,
@@ -103,7 +103,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl CsvArgs {
-    fn keys(&self) -> CsvKeys {
+    pub(super) fn keys(&self) -> CsvKeys {
         CsvKeys {
             time_column: self.time_column.clone(),
             value_column: self.value_column.clone(),
@@ -184,7 +184,7 @@ async fn push_file(args: &PushArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The keys as the flags that they are here.
-fn flags(text: &str) -> anyhow::Error {
+pub(super) fn flags(text: &str) -> anyhow::Error {
     let keys = [
         "time_column",
         "value_column",
@@ -203,7 +203,7 @@ fn flags(text: &str) -> anyhow::Error {
     anyhow::anyhow!(text)
 }
 
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut file = Vec::new();
     // One byte more than allowed tells a file that is too long from one that just fits.
     let most = FILE_BYTES_MAX as u64 + 1;
