@@ -59,7 +59,6 @@ pub struct CalendarError {
 /// Windows that begin as a cron expression says, in a named zone, and last a fixed time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Calendar {
-    text: String,
     cron: Cron,
     zone: chrono_tz::Tz,
     lasts_ms: i64,
@@ -76,14 +75,6 @@ pub const fn zone_database_version() -> &'static str {
     chrono_tz::IANA_TZDB_VERSION
 }
 
-/// As the file has it: the cron expression, how long, and where.
-impl std::fmt::Display for Calendar {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let lasts = Span::from_millis(self.lasts_ms);
-        write!(f, "{} for {lasts} in {}", self.text, self.zone)
-    }
-}
-
 impl Calendar {
     /// Reads a cron expression of five fields. Refuses what is not one, what names a day that no year has, and a
     /// length that is not above zero and at most [`LASTS_MAX`].
@@ -92,7 +83,6 @@ impl Calendar {
         lasts: Span,
         zone: chrono_tz::Tz,
     ) -> Result<Calendar, CalendarError> {
-        let text = cron.to_owned();
         let cron = Cron::parse(cron)?;
         if lasts <= Span::ZERO || lasts > LASTS_MAX {
             let help = format!("a window lasts more than 0s and at most {LASTS_MAX}");
@@ -115,7 +105,6 @@ impl Calendar {
             _ => None,
         };
         Ok(Calendar {
-            text,
             cron,
             zone,
             lasts_ms,

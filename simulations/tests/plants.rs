@@ -37,7 +37,9 @@ fn rules(plant: Plant) -> &'static [&'static str] {
         | Plant::ZeroIsDirty
         | Plant::HoldThatResets
         | Plant::ForgottenRun
-        | Plant::ClockGrows => &["policy: "],
+        | Plant::ClockGrows
+        | Plant::OverrideThatNeverEnds
+        | Plant::MissedCalendarMinute => &["policy: "],
         Plant::LastValueForEver => &["policy: ", "10 absence"],
         Plant::DoubleDrain => &["events: joining, ready, draining, drained"],
         Plant::LostStop => &[

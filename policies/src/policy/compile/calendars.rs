@@ -68,6 +68,12 @@ impl Compiler<'_> {
         Some(CalendarBinding {
             name: variable?,
             calendar: calendar?,
+            words: format!(
+                "{} for {} in {}",
+                document.cron.value.trim(),
+                document.lasts.value,
+                document.time_zone.value
+            ),
             range: self.source.range_of(name),
         })
     }
