@@ -50,10 +50,10 @@ impl Compiler<'_> {
         let zone = self.time_zone(&document.time_zone);
         let (Some(lasts), Some(zone)) = (lasts, zone) else {
             // The expression is checked all the same, so that every mistake is told at once.
-            self.cron(&document.cron, Span::from_mins(1), Tz::UTC);
+            self.windows(document, Span::from_mins(1), Tz::UTC);
             return None;
         };
-        let calendar = self.cron(&document.cron, lasts, zone);
+        let calendar = self.windows(document, lasts, zone);
         Some(CalendarBinding {
             name: variable?,
             calendar: calendar?,
@@ -61,13 +61,18 @@ impl Compiler<'_> {
         })
     }
 
-    fn cron(&mut self, cron: &Spanned<String>, lasts: Span, zone: Tz) -> Option<Calendar> {
-        match Calendar::compile(&cron.value, lasts, zone) {
+    fn windows(&mut self, document: &CalendarDocument, lasts: Span, zone: Tz) -> Option<Calendar> {
+        match Calendar::compile(&document.cron.value, lasts, zone) {
             Ok(calendar) => Some(calendar),
             Err(error) => {
-                let range = self.source.range_within(cron, error.span);
-                let found =
-                    Diagnostic::error(codes::BAD_CRON, self.source.file(), range, error.message);
+                let (code, range) = match error.span {
+                    Some(span) => (
+                        codes::BAD_CRON,
+                        self.source.range_within(&document.cron, span),
+                    ),
+                    None => (codes::BAD_DURATION, self.source.range_of(&document.lasts)),
+                };
+                let found = Diagnostic::error(code, self.source.file(), range, error.message);
                 self.diagnostics.push(found.with_help(error.help));
                 None
             }
