@@ -43,7 +43,7 @@ pub enum Reason {
         /// When it will have held for long enough.
         until: Timestamp,
     },
-    /// A condition can't be decided; what runs is held for a while.
+    /// A condition, or the count of workers, can't be decided; what runs is held for a while.
     MissingHolding {
         /// The signal whose hold ends next, as its index among the policy's bindings.
         signal: u16,
@@ -62,7 +62,8 @@ pub enum Reason {
     },
     /// Both conditions hold and neither has a hold time: release wins.
     BothHold,
-    /// A condition that reads no signal can't be decided (an unknown fact, a division by zero): released at once.
+    /// A condition or a count of workers that reads no signal can't be decided (an unknown fact, a division by zero):
+    /// released at once.
     Undecidable,
     /// The activate condition holds, but has not yet held for enough readings.
     ActivateSamples {
@@ -131,9 +132,38 @@ pub trait Rule: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     pub(crate) latched: bool,
+    /// Since when the condition to change state holds.
     pub(crate) pending_since: Option<Timestamp>,
+    /// Since when it can't be decided.
     pub(crate) unknown_since: Option<Timestamp>,
     pub(crate) restarted_at: Option<Timestamp>,
+    /// Readings that the condition to change state has held for, and what all of its signals had had by the last.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) seen: u32,
+    #[serde(default, skip_serializing_if = "is_none_counted")]
+    pub(crate) counted: u64,
+    /// Since when, activated, the count of workers is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) workers_unknown_since: Option<Timestamp>,
+    /// When the last guaranteed window began, and whether its condition has held since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) window_since: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) window_open: bool,
+    /// The end that the rule left ahead of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) left: Option<Timestamp>,
+}
+
+// The signature is serde's.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_none_counted(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Memory {
@@ -144,6 +174,12 @@ impl Memory {
             pending_since: None,
             unknown_since: None,
             restarted_at: None,
+            seen: 0,
+            counted: 0,
+            workers_unknown_since: None,
+            window_since: None,
+            window_open: false,
+            left: None,
         }
     }
 
@@ -156,7 +192,14 @@ impl Memory {
     /// streams get their hold to return, however long the daemon was down.
     pub fn restarted(&mut self, at: Timestamp) {
         self.unknown_since = None;
+        self.workers_unknown_since = None;
         self.restarted_at = Some(at);
+    }
+
+    /// The condition to change state begins anew.
+    pub(crate) fn reset_timers(&mut self) {
+        self.pending_since = None;
+        self.seen = 0;
     }
 }
 
