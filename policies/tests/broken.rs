@@ -55,7 +55,7 @@ fn each_broken_file_gives_its_expected_diagnostics() {
     let bless = std::env::var_os("SUNWARD_BLESS").is_some();
     let mut differences = String::new();
     let cases = cases();
-    assert!(cases.len() >= 60, "the corpus is at hand");
+    assert!(cases.len() >= 150, "the corpus is at hand");
     for (files, expected_path) in &cases {
         let found =
             PolicySet::compile(files).expect_err(&format!("{} is broken", expected_path.display()));

@@ -251,7 +251,7 @@ fn a_warning_loads_and_is_told() {
     assert_eq!(
         told,
         [
-            "full.yaml:10:5: warning[SUN-P040]: no rule reads the signal `surplus` (help: remove it, or use it in a condition)"
+            "full.yaml:10:5: warning[SUN-P040]: nothing reads the signal `surplus` (help: remove it, or use it in a condition)"
         ]
     );
 }

@@ -241,7 +241,7 @@ impl Compiler<'_> {
             .filter(|(index, _)| !self.signals_read.contains(*index))
             .map(|(_, binding)| {
                 let message = format!("nothing reads the signal `{}`", binding.name);
-                let help = "remove it, or use it in a condition";
+                let help = "remove it, or use it in a condition".to_owned();
                 (codes::UNUSED_SIGNAL, binding.range, message, help)
             });
         let unused_calendars = calendars
@@ -249,9 +249,11 @@ impl Compiler<'_> {
             .enumerate()
             .filter(|(index, _)| !self.calendars_read.contains(*index))
             .map(|(_, binding)| {
-                let message = format!("nothing reads the calendar `{}`", binding.name);
-                let help =
-                    "remove it, or use it as `calendar.NAME` in a condition, or in a `window`";
+                let name = &binding.name;
+                let message = format!("nothing reads the calendar `{name}`");
+                let help = format!(
+                    "remove it, or use it: `calendar.{name}` in a condition, or `calendar: {name}` in a window"
+                );
                 (codes::UNUSED_CALENDAR, binding.range, message, help)
             });
         for (code, range, message, help) in unused_signals.chain(unused_calendars) {
