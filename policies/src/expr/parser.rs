@@ -18,8 +18,8 @@ pub(super) struct Node {
 pub(super) enum Syntax {
     Number(f64),
     Bool(bool),
-    /// The name is the text of the span.
-    Name,
+    /// Where the name stands: the span of the node is wider where it is in parentheses.
+    Name(Range<usize>),
     Negate(Box<Node>),
     Not(Box<Node>),
     Binary(Operator, Box<Node>, Box<Node>),
@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
 
     fn node(span: Range<usize>, syntax: Syntax) -> Result<Node, Finding> {
         let below = match &syntax {
-            Syntax::Number(_) | Syntax::Bool(_) | Syntax::Name => 0,
+            Syntax::Number(_) | Syntax::Bool(_) | Syntax::Name(_) => 0,
             Syntax::Negate(a) | Syntax::Not(a) => a.depth,
             Syntax::Binary(_, a, b) => a.depth.max(b.depth),
             Syntax::Choose(a, b, c) => a.depth.max(b.depth).max(c.depth),
@@ -166,8 +166,13 @@ impl<'a> Parser<'a> {
             return Ok(condition);
         }
         self.next();
-        let yes = self.deeper(Self::choice)?;
+        // As in CEL, a choice is no branch of another before the `:`.
+        let yes = self.deeper(|parser| parser.binary(OR))?;
         let colon = self.peek();
+        if colon.symbol == Symbol::Question {
+            let found = syntax(colon.span.clone(), "a choice between `?` and `:` needs ( )");
+            return Err(found.with_help("put parentheses around the inner `?:`"));
+        }
         if colon.symbol != Symbol::Colon {
             let found = syntax(colon.span.clone(), "the `:` of this `?` is missing");
             return Err(found.with_help("write `condition ? value if so : value if not`"));
@@ -223,7 +228,7 @@ impl<'a> Parser<'a> {
             Symbol::True => Self::node(token.span.clone(), Syntax::Bool(true)),
             Symbol::False => Self::node(token.span.clone(), Syntax::Bool(false)),
             Symbol::Name if self.peek().symbol == Symbol::Open => self.call(token),
-            Symbol::Name => Self::node(token.span.clone(), Syntax::Name),
+            Symbol::Name => Self::node(token.span.clone(), Syntax::Name(token.span.clone())),
             Symbol::Minus => {
                 let operand = self.deeper(Self::prefix)?;
                 let span = start..operand.span.end;
