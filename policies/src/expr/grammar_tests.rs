@@ -223,7 +223,7 @@ fn too_large(findings: &[Finding]) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_tree_that_is_printed_and_read_again_is_the_same(tree in any_truth(), blanks in any_blanks()) {
