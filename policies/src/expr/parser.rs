@@ -300,10 +300,12 @@ impl<'a> Parser<'a> {
             .checked_sub(1)
             .and_then(|before| self.tokens.get(before));
         let behind_number = before.is_some_and(|before| matches!(before.symbol, Symbol::Number(_)));
-        let help = if token.symbol == Symbol::Name && behind_number {
-            LEAVE_UNIT_OUT
-        } else {
-            "join two conditions with `&&` or `||`"
+        let help = match token.symbol {
+            Symbol::Name if behind_number => LEAVE_UNIT_OUT,
+            Symbol::Comma if behind_number => {
+                "write a number without separators, and a point before its decimals: 1000, 0.5"
+            }
+            _ => "join two conditions with `&&` or `||`",
         };
         syntax(token.span.clone(), message).with_help(help)
     }

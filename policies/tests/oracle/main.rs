@@ -22,7 +22,9 @@
 mod against;
 #[path = "cel.rs"]
 mod oracle;
+mod page;
 mod reference;
+#[allow(dead_code, reason = "shapes are for the tests of the parser")]
 mod tree;
 
 use sunward_policies::Unit;
