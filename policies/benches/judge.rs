@@ -138,7 +138,11 @@ fn six_terms_beside_cel() {
     let signals = SIX_SIGNALS.map(|(name, unit, _)| (name, unit));
     let readings = SIX_SIGNALS.map(|(_, _, value)| Reading::Fresh { value });
     let facts = Facts::present(NOW, &readings, POOL);
-    let condition = Condition::compile(SIX_TERMS, Scope { signals: &signals }).unwrap();
+    let scope = Scope {
+        signals: &signals,
+        calendars: &[],
+    };
+    let condition = Condition::compile(SIX_TERMS, scope).unwrap();
     assert_eq!(condition.evaluate(&facts), Some(true));
     let program = Program::compile(SIX_TERMS).unwrap();
     let mut context = Context::default();

@@ -6,7 +6,7 @@ mod diagnostics;
 
 use libfuzzer_sys::fuzz_target;
 use sunward_policies::{
-    Facts, Memory, Policy, PolicySet, PoolFacts, Reading, SourceFile, Timestamp,
+    Facts, Memory, Policy, PolicySet, PoolFacts, Reading, SourceFile, Span, Timestamp,
 };
 
 /// Judges every rule while its signals come, go and come back.
@@ -17,6 +17,7 @@ fn judge(policy: &Policy) {
         min: 0,
         max: 3,
         training_kw: 2.5,
+        ready_after: Span::ZERO,
         site_power_limit_kw: Some(10.0),
     };
     let fresh = |value| Reading::Fresh { value };
@@ -32,11 +33,9 @@ fn judge(policy: &Policy) {
         .into_iter()
         .enumerate()
         {
-            let facts = Facts {
-                now: Timestamp::from_millis(minute as i64 * 60_000),
-                readings: &vec![reading; policy.signals.len()],
-                pool,
-            };
+            let now = Timestamp::from_millis(minute as i64 * 60_000);
+            let readings = vec![reading; policy.signals.len()];
+            let facts = Facts::present(now, &readings, pool);
             let judged = rule.rule.judge(&facts, &mut memory);
             assert!(judged.next_change_at.is_none_or(|at| at > facts.now));
         }

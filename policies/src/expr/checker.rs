@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::eval::{Number, Truth};
-use super::parser::{Comparison, Node, Operator, Syntax};
+use super::parser::{Comparison, Node, Operator, Syntax, name_of};
 use super::{CALENDAR_PREFIX, Expected, FUNCTIONS, Finding, Reads, Scope};
 use crate::codes;
 use crate::diagnostic::nearest;
@@ -120,7 +120,7 @@ impl Checker<'_> {
         match &node.syntax {
             Syntax::Number(value) => Some(Typed::Number(Number::Constant(*value), None)),
             Syntax::Bool(value) => Some(Typed::Truth(Truth::Constant(*value))),
-            Syntax::Name(name) => self.name(name),
+            Syntax::Name => self.name(node),
             Syntax::Negate(inner) => {
                 let (number, measure) = self.number(inner)?;
                 Some(Typed::Number(Number::Negate(Box::new(number)), measure))
@@ -146,8 +146,8 @@ impl Checker<'_> {
             .map(Vec::into_boxed_slice)
     }
 
-    fn name(&mut self, span: &Range<usize>) -> Option<Typed> {
-        let name = self.text[span.clone()].to_owned();
+    fn name(&mut self, node: &Node) -> Option<Typed> {
+        let name = name_of(self.text, node).to_owned();
         if let Some(index) = self
             .scope
             .signals
@@ -170,7 +170,7 @@ impl Checker<'_> {
         }
         let message = format!("`{name}` is neither a signal of this policy nor a fact");
         let help = self.names_help(&name);
-        self.report(codes::UNKNOWN_NAME, span, message, Some(help));
+        self.report(codes::UNKNOWN_NAME, &node.span, message, Some(help));
         None
     }
 

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::parser::{Comparison, Node, Operator, Syntax};
+use super::parser::{Comparison, Node, Operator, Syntax, name_of};
 use super::{Finding, parsed};
 use crate::codes;
 use crate::facts::TABLE;
@@ -33,7 +33,7 @@ fn shape(text: &str, node: &Node) -> String {
     match &node.syntax {
         Syntax::Number(value) => format!("{value:?}"),
         Syntax::Bool(value) => value.to_string(),
-        Syntax::Name(name) => text[name.clone()].to_owned(),
+        Syntax::Name => name_of(text, node).to_owned(),
         Syntax::Negate(inner) => list("-", &[inner]),
         Syntax::Not(inner) => list("!", &[inner]),
         Syntax::Binary(operator, left, right) => list(symbol(*operator), &[left, right]),

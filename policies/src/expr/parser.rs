@@ -18,8 +18,8 @@ pub(super) struct Node {
 pub(super) enum Syntax {
     Number(f64),
     Bool(bool),
-    /// Where the name stands: the span of the node is wider where it is in parentheses.
-    Name(Range<usize>),
+    /// The name is [`name_of`] the node.
+    Name,
     Negate(Box<Node>),
     Not(Box<Node>),
     Binary(Operator, Box<Node>, Box<Node>),
@@ -51,6 +51,11 @@ pub(super) enum Comparison {
     LessEqual,
     Greater,
     GreaterEqual,
+}
+
+/// The name of a name's node; parentheses around it belong to the node's span.
+pub(super) fn name_of<'a>(text: &'a str, node: &Node) -> &'a str {
+    text[node.span.clone()].trim_matches(|c: char| c == '(' || c == ')' || c.is_ascii_whitespace())
 }
 
 /// Binding powers, weakest first; `?:` is weaker than all.
@@ -126,7 +131,7 @@ impl<'a> Parser<'a> {
 
     fn node(span: Range<usize>, syntax: Syntax) -> Result<Node, Finding> {
         let below = match &syntax {
-            Syntax::Number(_) | Syntax::Bool(_) | Syntax::Name(_) => 0,
+            Syntax::Number(_) | Syntax::Bool(_) | Syntax::Name => 0,
             Syntax::Negate(a) | Syntax::Not(a) => a.depth,
             Syntax::Binary(_, a, b) => a.depth.max(b.depth),
             Syntax::Choose(a, b, c) => a.depth.max(b.depth).max(c.depth),
@@ -228,7 +233,7 @@ impl<'a> Parser<'a> {
             Symbol::True => Self::node(token.span.clone(), Syntax::Bool(true)),
             Symbol::False => Self::node(token.span.clone(), Syntax::Bool(false)),
             Symbol::Name if self.peek().symbol == Symbol::Open => self.call(token),
-            Symbol::Name => Self::node(token.span.clone(), Syntax::Name(token.span.clone())),
+            Symbol::Name => Self::node(token.span.clone(), Syntax::Name),
             Symbol::Minus => {
                 let operand = self.deeper(Self::prefix)?;
                 let span = start..operand.span.end;

@@ -1,17 +1,21 @@
 //! The comparisons.
 
 use std::cell::Cell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use cel::Env;
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
-use sunward_policies::expr::{Condition, EXPRESSION_MAX, Finding, Scope};
-use sunward_policies::{PoolFacts, Reading};
+use sunward_policies::expr::{Condition, EXPRESSION_MAX, Expected, Finding, Quantity};
+use sunward_policies::facts::CalendarFact;
+use sunward_policies::{PoolFacts, Reading, Span, Unit};
 
-use super::oracle;
-use super::reference::{World, truth};
-use super::tree::{SIGNALS, Truth, any_blanks, any_nearly_right, any_truth, joined};
+use super::reference::{World, number, truth};
+use super::{SCOPE, oracle};
+use super::tree::{
+    CALENDARS, SIGNALS, Truth, any_blanks, any_nearly_right, any_number, any_truth, joined,
+};
 
 /// Cases of a property, in `tests/run` and in `tests/run --long`.
 fn runner(short: u32, long: u32) -> TestRunner {
@@ -24,7 +28,7 @@ fn runner(short: u32, long: u32) -> TestRunner {
 }
 
 fn compile(text: &str) -> Result<Condition, Vec<Finding>> {
-    Condition::compile(text, Scope { signals: SIGNALS })
+    Condition::compile(text, SCOPE)
 }
 
 /// Accepted, or the case fails; a text too long for an expression is no case.
@@ -45,12 +49,18 @@ fn any_value() -> BoxedStrategy<f64> {
     .boxed()
 }
 
-/// A world in which each signal is one of `readings`; pools are like real ones.
-fn any_world(readings: BoxedStrategy<Reading>) -> impl Strategy<Value = World> {
+/// A world in which each signal is one of `readings`, and `calendars` calendars are known; pools are like real ones.
+fn any_world(
+    readings: BoxedStrategy<Reading>,
+    calendars: RangeInclusive<usize>,
+) -> impl Strategy<Value = World> {
     let readings = prop::collection::vec(readings, SIGNALS.len());
+    let calendar = any::<bool>().prop_map(|open| CalendarFact { open, until: None });
+    let calendars = prop::collection::vec(calendar, calendars);
     let workers = (0..6_u32, 0..6_u32, 0..3_u32, 0..6_u32);
     let limit = prop::option::of(prop::sample::select(vec![0.0, 10.0, 100.0]));
-    (readings, workers, 0.5..4.0_f64, limit).prop_map(|(readings, workers, training_kw, limit)| {
+    let all = (readings, calendars, workers, 0.5..4.0_f64, limit);
+    all.prop_map(|(readings, calendars, workers, training_kw, limit)| {
         let (wanted, ready, min, max) = workers;
         let pool = PoolFacts {
             wanted,
@@ -58,10 +68,25 @@ fn any_world(readings: BoxedStrategy<Reading>) -> impl Strategy<Value = World> {
             min,
             max,
             training_kw,
+            ready_after: Span::ZERO,
             site_power_limit_kw: limit,
         };
-        World { readings, pool }
+        World {
+            readings,
+            calendars,
+            pool,
+        }
     })
+}
+
+/// A world in which everything is known.
+fn any_known_world() -> impl Strategy<Value = World> {
+    any_world(fresh(), CALENDARS.len()..=CALENDARS.len())
+}
+
+/// A world in which anything may be missing.
+fn any_dim_world() -> impl Strategy<Value = World> {
+    any_world(any_reading(), 0..=CALENDARS.len())
 }
 
 fn fresh() -> BoxedStrategy<Reading> {
@@ -123,8 +148,8 @@ fn what_is_known_is_what_cel_says() {
     oracle::on_a_large_stack(|| {
         let env = Arc::new(Env::stdlib());
         let share = Share::default();
-        let cases = (any_truth(), any_world(fresh()), any_blanks());
-        let run = runner(600, 40_000).run(&cases, |(tree, world, blanks)| {
+        let cases = (any_truth(), any_known_world(), any_blanks());
+        let run = runner(300, 40_000).run(&cases, |(tree, world, blanks)| {
             share.count(compare(&env, &tree, &world, &blanks)?);
             Ok(())
         });
@@ -137,8 +162,8 @@ fn what_is_known_is_what_cel_says() {
 fn what_is_missing_is_unknown_and_nothing_else_is() {
     oracle::on_a_large_stack(|| {
         let share = Share::default();
-        let cases = (any_truth(), any_world(any_reading()));
-        let run = runner(6_000, 200_000).run(&cases, |(tree, world)| {
+        let cases = (any_truth(), any_dim_world());
+        let run = runner(3_000, 200_000).run(&cases, |(tree, world)| {
             let text = tree.text(&[" "]);
             let ours = compiled(&text)?.evaluate(&world.facts());
             share.count(ours);
@@ -155,9 +180,37 @@ fn what_is_missing_is_unknown_and_nothing_else_is() {
 fn what_cel_says_of_a_part_that_decides_holds_beside_what_is_missing() {
     oracle::on_a_large_stack(|| {
         let env = Arc::new(Env::stdlib());
-        let cases = (any_truth(), any_world(any_reading()), any_blanks());
-        let run = runner(300, 20_000).run(&cases, |(tree, world, blanks)| {
+        let cases = (any_truth(), any_dim_world(), any_blanks());
+        let run = runner(200, 20_000).run(&cases, |(tree, world, blanks)| {
             compare(&env, &tree, &world, &blanks).map(|_| ())
+        });
+        run.unwrap_or_else(|failed| panic!("{failed}"));
+    });
+}
+
+/// Numbers, such as `workers` and `score`.
+#[test]
+fn a_number_is_what_cel_says() {
+    oracle::on_a_large_stack(|| {
+        let env = Arc::new(Env::stdlib());
+        let cases = (any_number(), any_dim_world(), any_blanks());
+        let run = runner(250, 20_000).run(&cases, |((tree, unit), world, blanks)| {
+            let text = tree.text(&blanks);
+            let expected = if unit == Unit::Worker {
+                Expected::Workers
+            } else {
+                Expected::Any
+            };
+            let quantity = Quantity::compile(&text, SCOPE, expected)
+                .map_err(|found| TestCaseError::fail(format!("{text}: {found:?}")))?;
+            let ours = quantity.evaluate(&world.facts());
+            prop_assert_eq!(ours, number(&tree, &world), "{} in {:?}", text, world);
+            if ours.is_some() {
+                let program = oracle::compile(&text).map_err(TestCaseError::fail)?;
+                let theirs = oracle::number(&program, &oracle::context(&env, &world)).ok();
+                prop_assert_eq!(ours, theirs, "cel says otherwise of {} in {:?}", text, world);
+            }
+            Ok(())
         });
         run.unwrap_or_else(|failed| panic!("{failed}"));
     });
@@ -168,8 +221,8 @@ fn what_cel_says_of_a_part_that_decides_holds_beside_what_is_missing() {
 fn learning_a_value_changes_no_known_answer() {
     oracle::on_a_large_stack(|| {
         let which = 0..SIGNALS.len();
-        let cases = (any_truth(), any_world(any_reading()), which, any_value());
-        let run = runner(3_000, 100_000).run(&cases, |(tree, mut world, which, value)| {
+        let cases = (any_truth(), any_dim_world(), which, any_value());
+        let run = runner(1_500, 100_000).run(&cases, |(tree, mut world, which, value)| {
             let text = tree.text(&[" "]);
             let condition = compiled(&text)?;
             world.readings[which] = Reading::Missing;
@@ -190,8 +243,8 @@ fn whatever_is_accepted_is_cel() {
     oracle::on_a_large_stack(|| {
         let env = Arc::new(Env::stdlib());
         let accepted = Cell::new(0);
-        let cases = (any_nearly_right(), any_blanks(), any_world(fresh()));
-        let run = runner(3_000, 100_000).run(&cases, |(tokens, blanks, world)| {
+        let cases = (any_nearly_right(), any_blanks(), any_known_world());
+        let run = runner(1_500, 100_000).run(&cases, |(tokens, blanks, world)| {
             let text = joined(&tokens, &blanks);
             let Ok(condition) = compile(&text) else {
                 return Ok(());

@@ -29,7 +29,7 @@ pub(crate) fn widened(text: &str) -> String {
             span(rest, |byte| {
                 byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
             })
-        } else if let Some((length, whole)) = number(rest) {
+        } else if let Some((length, whole)) = literal(rest) {
             if whole {
                 out.push_str(&rest[..length]);
                 out.push_str(".0");
@@ -51,7 +51,7 @@ fn span(text: &str, of: impl Fn(u8) -> bool) -> usize {
 }
 
 /// The length of the number that `text` begins with, and whether it has neither point nor exponent.
-fn number(text: &str) -> Option<(usize, bool)> {
+fn literal(text: &str) -> Option<(usize, bool)> {
     let digits = |from: usize| span(&text[from..], |byte| byte.is_ascii_digit());
     let whole = digits(0);
     let mut end = whole;
@@ -115,6 +115,15 @@ pub(crate) fn evaluate(program: &Program, context: &Context<'_, '_>) -> Result<b
     match program.execute(context) {
         Ok(Value::Bool(value)) => Ok(value),
         Ok(other) => Err(format!("{other:?} is no condition")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The number that cel says; an error in words.
+pub(crate) fn number(program: &Program, context: &Context<'_, '_>) -> Result<f64, String> {
+    match program.execute(context) {
+        Ok(Value::Float(value)) => Ok(value),
+        Ok(other) => Err(format!("{other:?} is no number")),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -28,4 +28,11 @@ mod reference;
 mod tree;
 
 use sunward_policies::Unit;
+use sunward_policies::expr::Scope;
 use sunward_policies::facts::TABLE;
+
+/// What every expression of these tests may name.
+const SCOPE: Scope<'_> = Scope {
+    signals: tree::SIGNALS,
+    calendars: tree::CALENDARS,
+};

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use cel::{Env, Program};
 use sunward_policies::expr::{
-    Condition, EXPRESSION_DEPTH_MAX, EXPRESSION_MAX, FUNCTIONS, Finding, Scope,
+    Condition, EXPRESSION_DEPTH_MAX, EXPRESSION_MAX, Expected, FUNCTIONS, Finding, Quantity,
 };
-use sunward_policies::{Kind, PolicySet, PoolFacts, Reading, SourceFile, codes};
+use sunward_policies::facts::CalendarFact;
+use sunward_policies::{Kind, PolicySet, PoolFacts, Reading, SourceFile, Span, codes};
 
-use super::TABLE;
-use super::oracle;
 use super::reference::World;
-use super::tree::SIGNALS;
+use super::tree::{CALENDARS, SIGNALS};
+use super::{SCOPE, TABLE, oracle};
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/expressions.md")
@@ -49,7 +49,7 @@ fn table(page: &str, header: &str) -> Vec<Vec<String>> {
 }
 
 fn compile(text: &str) -> Result<Condition, Vec<Finding>> {
-    Condition::compile(text, Scope { signals: SIGNALS })
+    Condition::compile(text, SCOPE)
 }
 
 /// What the page says is known.
@@ -64,12 +64,20 @@ fn world() -> World {
     };
     World {
         readings: SIGNALS.iter().map(|signal| reading(signal.0)).collect(),
+        calendars: vec![
+            CalendarFact {
+                open: true,
+                until: None,
+            };
+            CALENDARS.len()
+        ],
         pool: PoolFacts {
             wanted: 2,
             ready: 1,
             min: 0,
             max: 3,
             training_kw: 2.0,
+            ready_after: Span::ZERO,
             site_power_limit_kw: None,
         },
     }
@@ -101,6 +109,9 @@ fn the_policy_loads_and_declares_the_signals_of_the_examples() {
         .map(|signal| (signal.name.as_str(), signal.kind.unit()))
         .collect();
     assert_eq!(declared, SIGNALS);
+    let calendars = set.policies()[0].calendars.iter();
+    let calendars: Vec<&str> = calendars.map(|calendar| calendar.name.as_str()).collect();
+    assert_eq!(calendars, CALENDARS);
 }
 
 #[test]
@@ -110,6 +121,12 @@ fn every_example_loads() {
     assert!(examples.len() > 10);
     for example in examples {
         compile(example).unwrap_or_else(|found| panic!("{example}: {found:?}"));
+    }
+    let examples: Vec<&str> = block(&page, "workers").lines().collect();
+    assert!(examples.len() > 3);
+    for example in examples {
+        Quantity::compile(example, SCOPE, Expected::Workers)
+            .unwrap_or_else(|found| panic!("{example}: {found:?}"));
     }
 }
 

@@ -1,15 +1,18 @@
 //! What an expression means, as plain as can be: three values, straight from the tree.
 
+use sunward_policies::facts::CalendarFact;
 use sunward_policies::{Facts, PoolFacts, Reading, Timestamp};
 
 use super::TABLE;
-use super::tree::{Number, SIGNALS, Truth, value_of};
+use super::tree::{CONDITIONS, Number, SIGNALS, Truth, value_of};
 
 /// What is known at the instant of evaluation.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     /// In the order of [`SIGNALS`].
     pub(crate) readings: Vec<Reading>,
+    /// In the order of [`CONDITIONS`]; one that is not there is unknown.
+    pub(crate) calendars: Vec<CalendarFact>,
     pub(crate) pool: PoolFacts,
 }
 
@@ -17,9 +20,8 @@ impl World {
     /// As the compiled expression is given it.
     pub(crate) fn facts(&self) -> Facts<'_> {
         Facts {
-            now: Timestamp::from_millis(0),
-            readings: &self.readings,
-            pool: self.pool,
+            calendars: &self.calendars,
+            ..Facts::present(Timestamp::from_millis(0), &self.readings, self.pool)
         }
     }
 
@@ -38,9 +40,10 @@ impl World {
         value.is_finite().then_some(value)
     }
 
-    /// Whether the condition of that name holds: there is none yet.
-    pub(crate) fn condition(&self, _name: &str) -> Option<bool> {
-        None
+    /// Whether the condition of that name holds, where that is known.
+    pub(crate) fn condition(&self, name: &str) -> Option<bool> {
+        let index = CONDITIONS.iter().position(|known| *known == name)?;
+        self.calendars.get(index).map(|calendar| calendar.open)
     }
 }
 

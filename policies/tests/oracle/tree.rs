@@ -19,8 +19,11 @@ pub(crate) const SIGNALS: &[(&str, Unit)] = &[
     ("surplus", Unit::Kilowatt),
 ];
 
-/// The names of conditions: none yet. One that stands here is generated, printed and asked of the world.
-pub(crate) const CONDITIONS: &[&str] = &[];
+/// The calendars that a generated expression may ask.
+pub(crate) const CALENDARS: &[&str] = &["night", "works_council"];
+
+/// The names of conditions, in the order of [`CALENDARS`]. One that stands here is generated, printed and asked of the world.
+pub(crate) const CONDITIONS: &[&str] = &["calendar.night", "calendar.works_council"];
 
 const UNITS: [Unit; 7] = [
     Unit::Kilowatt,
@@ -223,17 +226,21 @@ impl Printer<'_> {
     }
 }
 
+fn printed(blanks: &[&'static str], print: impl FnOnce(&mut Printer<'_>)) -> String {
+    let mut printer = Printer {
+        out: String::new(),
+        blanks,
+        tokens: 0,
+        needless: 0,
+    };
+    print(&mut printer);
+    printer.out
+}
+
 impl Truth {
     /// The expression; `blanks` stand between the tokens, in turn, and put parts into needless parentheses.
     pub(crate) fn text(&self, blanks: &[&'static str]) -> String {
-        let mut printer = Printer {
-            out: String::new(),
-            blanks,
-            tokens: 0,
-            needless: 0,
-        };
-        printer.truth(self, Power::Choice);
-        printer.out
+        printed(blanks, |printer| printer.truth(self, Power::Choice))
     }
 
     /// The tree with every bracket, in prefix form: two trees are equal when their shapes are.
@@ -259,6 +266,11 @@ impl Truth {
 }
 
 impl Number {
+    /// As [`Truth::text`].
+    pub(crate) fn text(&self, blanks: &[&'static str]) -> String {
+        printed(blanks, |printer| printer.number(self, Power::Choice))
+    }
+
     fn shape(&self, out: &mut String) {
         let _ = match self {
             Number::Literal(text) => write!(out, "{:?}", value_of(text)),
@@ -356,19 +368,30 @@ fn any_of(
 
 /// A condition whose units agree, so that it is accepted.
 pub(crate) fn any_truth() -> BoxedStrategy<Truth> {
+    levels(LEVELS).truth
+}
+
+/// A number whose units agree, and the unit of what it may meet.
+pub(crate) fn any_number() -> impl Strategy<Value = (Number, Unit)> {
+    let level = levels(LEVELS - 1);
+    let of = UNITS.map(|unit| level.meeting(unit).prop_map(move |number| (number, unit)));
+    proptest::strategy::Union::new(of)
+}
+
+fn levels(count: usize) -> Level {
     let mut level = Level {
         bare: literal().prop_map(Number::Literal).boxed(),
         measured: UNITS.iter().map(|unit| names(*unit)).collect(),
         truth: truth_leaf(),
     };
-    for _ in 0..LEVELS {
+    for _ in 0..count {
         level = Level {
             bare: bare(&level),
             measured: UNITS.iter().map(|unit| measured(&level, *unit)).collect(),
             truth: truth(&level),
         };
     }
-    level.truth
+    level
 }
 
 /// What stands between the tokens of a text.
@@ -397,11 +420,8 @@ fn names(unit: Unit) -> Option<BoxedStrategy<Number>> {
 }
 
 fn truth_leaf() -> BoxedStrategy<Truth> {
-    let literal = any::<bool>().prop_map(Truth::Literal).boxed();
-    if CONDITIONS.is_empty() {
-        return literal;
-    }
-    let name = select(CONDITIONS.to_vec()).prop_map(Truth::Name);
+    let literal = any::<bool>().prop_map(Truth::Literal);
+    let name = select(CONDITIONS).prop_map(Truth::Name);
     prop_oneof![1 => literal, 2 => name].boxed()
 }
 
