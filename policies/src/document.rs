@@ -47,7 +47,8 @@ pub struct SourceFile {
     pub text: String,
 }
 
-/// What a document says it is; read first, so that a file of another kind is told that and not its keys.
+/// What a document says it is; read where a policy can't be read, so that a file of another kind is told that and not its
+/// keys.
 #[derive(Debug, Deserialize)]
 pub(crate) struct HeaderDocument {
     #[serde(rename = "apiVersion")]
@@ -63,11 +64,10 @@ pub(crate) struct PolicyDocument {
     /// The version of the file format.
     #[serde(rename = "apiVersion")]
     #[schemars(with = "schema::ApiVersion")]
-    _api_version: String,
+    pub(crate) api_version: Spanned<String>,
     /// What the document is.
-    #[serde(rename = "kind")]
     #[schemars(with = "schema::DocumentKind")]
-    _kind: String,
+    pub(crate) kind: Spanned<String>,
     /// What the policy is called.
     pub(crate) metadata: MetadataDocument,
     /// What the policy says.

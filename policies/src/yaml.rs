@@ -195,11 +195,27 @@ impl<'a> Source<'a> {
 
     /// The bytes of a location, without what follows a block scalar's last line.
     fn bytes_of(&self, location: Location) -> Option<Range<usize>> {
-        let start = usize::try_from(location.span().byte_offset()?).ok()?;
-        let length = usize::try_from(location.span().byte_len()?).ok()?;
-        let raw = self.text.get(start..start.checked_add(length)?)?;
+        let span = location.span();
+        let (start, length) = match (span.byte_offset(), span.byte_len()) {
+            (Some(start), Some(length)) => (usize::try_from(start).ok()?, usize::try_from(length).ok()?),
+            // The scanner's errors have characters alone. Its lines are no lines of ours: for YAML a lone CR ends one.
+            _ if location != Location::UNKNOWN => {
+                let start = self.byte_of_character(span.offset())?;
+                let first = self.text[start..].chars().next();
+                (start, first.map_or(1, char::len_utf8))
+            }
+            _ => return None,
+        };
+        let end = start.checked_add(length)?.min(self.text.len());
+        let raw = self.text.get(start..end)?;
         let trimmed = raw.trim_end().len();
         Some(start..start + if trimmed == 0 { length.min(1) } else { trimmed })
+    }
+
+    fn byte_of_character(&self, index: u64) -> Option<usize> {
+        let index = usize::try_from(index).ok()?;
+        let starts = self.text.char_indices().map(|(at, _)| at);
+        starts.chain([self.text.len()]).nth(index)
     }
 
     fn place(&self, byte: usize) -> (u32, u32) {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::eval::{Number, Truth};
-use super::parser::{Comparison, Node, Operator, Syntax};
+use super::parser::{Comparison, Node, Operator, Syntax, name_of};
 use super::{CALENDAR_PREFIX, Expected, FUNCTIONS, Finding, Reads, Scope};
 use crate::codes;
 use crate::diagnostic::nearest;
@@ -147,7 +147,7 @@ impl Checker<'_> {
     }
 
     fn name(&mut self, node: &Node) -> Option<Typed> {
-        let name = self.text_of(node).to_owned();
+        let name = name_of(self.text, node).to_owned();
         if let Some(index) = self
             .scope
             .signals

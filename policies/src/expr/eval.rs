@@ -41,7 +41,18 @@ pub(super) enum Number {
 }
 
 impl Truth {
+    /// The commonest condition is decided where it is asked for; the others are a call away.
+    #[inline]
     pub(super) fn evaluate(&self, facts: &Facts<'_>) -> Option<bool> {
+        match self {
+            Truth::SignalAgainst(comparison, index, constant) => {
+                compare(*comparison, facts.signal(usize::from(*index)), *constant)
+            }
+            other => other.evaluate_tree(facts),
+        }
+    }
+
+    fn evaluate_tree(&self, facts: &Facts<'_>) -> Option<bool> {
         match self {
             Truth::Constant(value) => Some(*value),
             Truth::Compare(comparison, sides) => compare(

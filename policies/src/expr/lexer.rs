@@ -100,8 +100,8 @@ pub(super) fn tokens(text: &str, findings: &mut Vec<Finding>) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(first) = text[at..].chars().next() {
-        if first.is_whitespace() {
-            at += first.len_utf8();
+        if first.is_ascii_whitespace() {
+            at += 1;
             continue;
         }
         let read = if first.is_ascii_digit()
@@ -201,7 +201,17 @@ fn number(text: &str, at: usize, findings: &mut Vec<Finding>) -> Option<Token> {
     };
     let mut end = at + digits(at);
     if bytes.get(end) == Some(&b'.') {
-        end += 1 + digits(end + 1);
+        let decimals = digits(end + 1);
+        end += 1 + decimals;
+        if decimals == 0 {
+            let found = Finding::new(
+                codes::EXPRESSION_SYNTAX,
+                at..end,
+                "a digit must follow the point of a number",
+            );
+            let whole = &text[at..end - 1];
+            findings.push(found.with_help(format!("write `{whole}` or `{whole}.0`")));
+        }
     }
     if matches!(bytes.get(end), Some(b'e' | b'E')) {
         let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
@@ -265,6 +275,10 @@ fn stray(text: &str, at: usize, first: char) -> Finding {
             .with_help("a share is a number from 0 to 1: write 0.3 for 30 %"),
         '^' => Finding::new(codes::EXPRESSION_SYNTAX, span, "`^` is not an operator")
             .with_help("write a power as a product"),
+        blank if blank.is_whitespace() || blank == '\u{200b}' || blank == '\u{feff}' => {
+            let message = format!("an invisible character, U+{:04X}, is no space", u32::from(blank));
+            Finding::new(codes::EXPRESSION_SYNTAX, span, message).with_help("delete it, and type a plain space")
+        }
         '[' | ']' | '{' | '}' => {
             Finding::new(codes::EXPRESSION_SYNTAX, span, format!("lists and maps have no place here: `{first}`"))
                 .with_help("group with parentheses")

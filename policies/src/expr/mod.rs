@@ -249,4 +249,6 @@ impl Quantity {
 }
 
 #[cfg(test)]
+mod grammar_tests;
+#[cfg(test)]
 mod tests;

@@ -18,7 +18,7 @@ pub(super) struct Node {
 pub(super) enum Syntax {
     Number(f64),
     Bool(bool),
-    /// The name is the text of the span.
+    /// The name is [`name_of`] the node.
     Name,
     Negate(Box<Node>),
     Not(Box<Node>),
@@ -51,6 +51,11 @@ pub(super) enum Comparison {
     LessEqual,
     Greater,
     GreaterEqual,
+}
+
+/// The name of a name's node; parentheses around it belong to the node's span.
+pub(super) fn name_of<'a>(text: &'a str, node: &Node) -> &'a str {
+    text[node.span.clone()].trim_matches(|c: char| c == '(' || c == ')' || c.is_ascii_whitespace())
 }
 
 /// Binding powers, weakest first; `?:` is weaker than all.
@@ -166,8 +171,13 @@ impl<'a> Parser<'a> {
             return Ok(condition);
         }
         self.next();
-        let yes = self.deeper(Self::choice)?;
+        // As in CEL, a choice is no branch of another before the `:`.
+        let yes = self.deeper(|parser| parser.binary(OR))?;
         let colon = self.peek();
+        if colon.symbol == Symbol::Question {
+            let found = syntax(colon.span.clone(), "a choice between `?` and `:` needs ( )");
+            return Err(found.with_help("put parentheses around the inner `?:`"));
+        }
         if colon.symbol != Symbol::Colon {
             let found = syntax(colon.span.clone(), "the `:` of this `?` is missing");
             return Err(found.with_help("write `condition ? value if so : value if not`"));
@@ -295,10 +305,12 @@ impl<'a> Parser<'a> {
             .checked_sub(1)
             .and_then(|before| self.tokens.get(before));
         let behind_number = before.is_some_and(|before| matches!(before.symbol, Symbol::Number(_)));
-        let help = if token.symbol == Symbol::Name && behind_number {
-            LEAVE_UNIT_OUT
-        } else {
-            "join two conditions with `&&` or `||`"
+        let help = match token.symbol {
+            Symbol::Name if behind_number => LEAVE_UNIT_OUT,
+            Symbol::Comma if behind_number => {
+                "write a number without separators, and a point before its decimals: 1000, 0.5"
+            }
+            _ => "join two conditions with `&&` or `||`",
         };
         syntax(token.span.clone(), message).with_help(help)
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use super::parser::{Comparison, Node, Operator, Syntax};
+use super::parser::{Comparison, Node, Operator, Syntax, name_of};
 use super::{CALENDAR_PREFIX, lexer, parser};
 
 /// The most cases that are told apart; a condition with more of them is taken to hold for anything.
@@ -265,11 +265,6 @@ fn visit<'n>(node: &'n Node, see: &mut dyn FnMut(&'n Node)) {
         } => list.iter().for_each(|n| visit(n, see)),
         Syntax::Choose(a, b, c) => [a, b, c].into_iter().for_each(|n| visit(n, see)),
     }
-}
-
-/// The name of a name's node; brackets around it belong to the node.
-fn name_of<'a>(text: &'a str, node: &Node) -> &'a str {
-    text[node.span.clone()].trim_matches(|c: char| c == '(' || c == ')' || c.is_whitespace())
 }
 
 /// The number that a node is, a sign included.

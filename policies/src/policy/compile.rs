@@ -88,16 +88,25 @@ impl Compiler<'_> {
             );
             return None;
         }
-        let read = read_yaml::<HeaderDocument>(self.source.file(), text);
-        let header = read.map_err(|found| self.diagnostics.push(found)).ok()?;
-        self.header(header.api_version, "apiVersion", API_VERSION)?;
-        self.header(header.kind, "kind", KIND)?;
-        read_yaml(self.source.file(), text)
-            .map_err(|found| self.diagnostics.push(found))
-            .ok()
+        // A good file is read once: reading is most of what a reload costs.
+        match read_yaml::<PolicyDocument>(self.source.file(), text) {
+            Ok(document) => {
+                self.header(Some(&document.api_version), "apiVersion", API_VERSION)?;
+                self.header(Some(&document.kind), "kind", KIND)?;
+                Some(document)
+            }
+            Err(found) => {
+                let read = read_yaml::<HeaderDocument>(self.source.file(), text);
+                let header = read.map_err(|found| self.diagnostics.push(found)).ok()?;
+                self.header(header.api_version.as_ref(), "apiVersion", API_VERSION)?;
+                self.header(header.kind.as_ref(), "kind", KIND)?;
+                self.diagnostics.push(found);
+                None
+            }
+        }
     }
 
-    fn header(&mut self, found: Option<Spanned<String>>, key: &str, wanted: &str) -> Option<()> {
+    fn header(&mut self, found: Option<&Spanned<String>>, key: &str, wanted: &str) -> Option<()> {
         let help =
             format!("a policy file begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`");
         match found {
@@ -110,7 +119,7 @@ impl Compiler<'_> {
             Some(value) if value.value != wanted => {
                 self.error_at(
                     codes::WRONG_DOCUMENT,
-                    &value,
+                    value,
                     format!("`{}` is not `{wanted}`", value.value),
                     help,
                 );
