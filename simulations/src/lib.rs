@@ -11,6 +11,7 @@ mod draw;
 pub mod energy;
 pub mod fault;
 pub mod generate;
+pub mod policy_test;
 pub mod report;
 pub mod scenario;
 pub mod trace;
