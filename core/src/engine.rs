@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use sunward_policies::diagnostic::Diagnostic;
+use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
@@ -237,6 +238,11 @@ impl Engine {
             Event::Started(started) => self.start(started),
             Event::FleetReplaced { file } => self.replace_fleet(file, out),
             Event::PoliciesReplaced { files } => self.replace_policies(files, out),
+            Event::PoliciesRolledBack { hash, by } => {
+                let at = self.state.at;
+                let history = &mut self.state.policy_history;
+                history.took_back(hash.clone(), by.clone(), at);
+            }
             Event::SinkUp { sink, ends, taken } => self.sink_up(sink, ends, taken),
             Event::SinkDown { sink, .. } => {
                 self.state.sinks_up.remove(sink);
@@ -400,11 +406,23 @@ impl Engine {
         match PolicySet::compile(&unpacked) {
             Ok(policies) => {
                 self.policies = policies;
-                self.state.policies = unpacked;
+                self.remember_policies(unpacked);
                 self.replaced = true;
             }
             Err(diagnostics) => self.refuse_file("policies_refused", &diagnostics, out),
         }
+    }
+
+    /// The set in force before becomes the way back; the same set again only ends a rollback.
+    fn remember_policies(&mut self, files: Vec<SourceFile>) {
+        let (index, at) = (self.state.index, self.state.at);
+        let history = &mut self.state.policy_history;
+        if history.since_index != 0 && self.state.policies == files {
+            history.rolled_back = None;
+            return;
+        }
+        history.replaced(&self.state.policies, index, at);
+        self.state.policies = files;
     }
 
     fn refuse_packed(&self, path: &str, out: &mut Effects) {

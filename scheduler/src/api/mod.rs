@@ -34,6 +34,8 @@ use crate::tokens::Tokens;
 pub mod auth;
 mod health;
 mod ingest;
+mod operate;
+pub mod overrides;
 pub mod problem;
 pub mod quota;
 pub mod serve;

@@ -128,13 +128,7 @@ async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) 
         .ask(move |engine| (engine.snapshot(), look(engine, now)))
         .await;
     let Ok((snapshot, mut status)) = looked else {
-        return Problem::new(
-            axum::http::StatusCode::SERVICE_UNAVAILABLE,
-            "stopping",
-            "The daemon is stopping",
-            "ask again once it has been started".to_owned(),
-        )
-        .into_response();
+        return Problem::stopping().into_response();
     };
     // Hashed here, so that the engine loop only has to encode.
     status.digest = Digest(Sha256::digest(&snapshot).into()).to_string();
