@@ -14,7 +14,7 @@ use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
 use self::sites::federation_of;
-use crate::action::{Action, Cause, Effects, Reply};
+use crate::action::{Action, Cause, Effects, Input, Reply};
 use crate::board::{Posted, StreamId};
 use crate::calendars::Calendars;
 use crate::event::{
@@ -148,6 +148,32 @@ impl Engine {
     /// What acts on pools besides their policies.
     pub(crate) fn orders(&self) -> &Orders {
         &self.orders
+    }
+
+    /// What a policy reads of a pool at `now`, which may be later than the last group: what counts then, with its age.
+    pub fn inputs(&self, pool: &str, policy: &str, now: Timestamp) -> Vec<Input> {
+        let found = self.wiring.pool_id(pool);
+        let Some((id, pool)) = found.and_then(|id| Some((id, self.wiring.pools().get(id as usize)?)))
+        else {
+            return Vec::new();
+        };
+        let context = Context {
+            index: self.state.index,
+            term: self.state.term,
+            now,
+            clock_stepped: self.state.clock_stepped,
+            board: &self.state.board,
+            policies: &self.policies,
+            calendars: &self.calendars,
+            draws: &self.state.draws,
+            overrides: &self.state.overrides,
+            grid_events: &self.state.grid_events,
+            order: self.orders.of(id),
+            most: self.most.get(&id).copied(),
+            #[cfg(feature = "plant")]
+            plant: self.plant,
+        };
+        pools::policy_inputs(policy, self.wiring.rules(id), pool, &context)
     }
 
     /// The state's fingerprint. Costs one encoding of the state: for status and replay, not for

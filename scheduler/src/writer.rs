@@ -249,10 +249,19 @@ impl Writer {
             Some(_) => None,
             None => self.journal.decision_at(pool, at.as_millis())?,
         };
-        let found = waiting.or(stored.as_ref());
-        Ok(found
-            .map(|record| rmp_serde::from_slice(&record.bytes))
-            .transpose()?)
+        decoded(waiting.or(stored.as_ref()))
+    }
+
+    /// The first decision for `pool` later than `at`.
+    pub fn decision_after(
+        &self,
+        pool: &str,
+        at: Timestamp,
+    ) -> Result<Option<Decision>, DecisionError> {
+        let from_ms = at.as_millis().saturating_add(1);
+        let stored = self.journal.decisions(pool, from_ms, i64::MAX, 1)?;
+        let later = |waiting: &&DecisionRecord| waiting.pool == pool && waiting.at_ms >= from_ms;
+        decoded(stored.first().or_else(|| self.decisions.iter().find(later)))
     }
 
     /// Decisions that were never stored because too many waited, since the start.
@@ -322,6 +331,12 @@ impl Writer {
         self.snapshot()?;
         self.journal.flush()
     }
+}
+
+fn decoded(record: Option<&DecisionRecord>) -> Result<Option<Decision>, DecisionError> {
+    Ok(record
+        .map(|record| rmp_serde::from_slice(&record.bytes))
+        .transpose()?)
 }
 
 fn restore_snapshot(journal: &dyn Journal) -> Result<(Engine, u64), Error> {

@@ -32,12 +32,14 @@ use crate::readiness::Readiness;
 use crate::tokens::Tokens;
 
 pub mod auth;
+pub mod explain;
 mod health;
 mod ingest;
 mod operate;
 pub mod overrides;
 pub mod problem;
 pub mod quota;
+pub mod rollback;
 pub mod serve;
 pub mod status;
 #[cfg(test)]
