@@ -32,6 +32,7 @@ use crate::readiness::Readiness;
 use crate::tokens::Tokens;
 
 pub mod auth;
+mod events;
 pub mod explain;
 mod health;
 mod ingest;
@@ -202,6 +203,7 @@ pub fn router_with(state: ApiState, more: Router<ApiState>) -> Router {
             SIGNALS_ROUTE,
             post(ingest::signals).layer(DefaultBodyLimit::disable()),
         )
+        .route("/v1/events/{id}/cancel", post(events::cancel))
         .merge(more);
     guarded(state, routes.merge(health_routes()))
 }
