@@ -17,7 +17,7 @@ use redis::streams::StreamRangeReply;
 use sunward::publish::envelope::cause_to_json;
 use sunward::publish::publisher::{Pace, stream_object};
 use sunward::publish::redis::{Options, RedisSink, events_key, site_key};
-use sunward::publish::{EventSink, SinkError};
+use sunward::publish::{EventSink, SinkError, SiteNow};
 use sunward_core::action::{Envelope, EventKind};
 use sunward_core::event::StreamEnd;
 use sunward_core::rounds::OUTBOX_MAX;
@@ -61,6 +61,20 @@ fn end(term: u64, sequence: u64) -> StreamEnd {
         term,
         sequence,
     }
+}
+
+/// The sites of the federation as they are now, held to three quarters of their power.
+async fn sites_of(world: &StandIn) -> Vec<(Arc<str>, SiteNow)> {
+    let federation = world.state().await.federations["job"].clone();
+    let now = |state| SiteNow {
+        state,
+        power_percent: 75,
+    };
+    federation
+        .sites
+        .into_iter()
+        .map(|(site, state)| (site, now(state)))
+        .collect()
 }
 
 async fn until_seen(member: &Member, sequences: u64) {
@@ -228,11 +242,7 @@ async fn a_former_leader_writes_nothing_at_all() {
     assert_eq!(later, fenced);
     let world = StandIn::new(1);
     world.turns("job", "caiso", 3).await;
-    let sites: Vec<_> = world.state().await.federations["job"]
-        .sites
-        .clone()
-        .into_iter()
-        .collect();
+    let sites = sites_of(&world).await;
     // Before it reads the end anew, it can't rewrite a hash either.
     let stale = sink(&server);
     stale.ends(std::slice::from_ref(&job)).await.unwrap();
@@ -370,8 +380,7 @@ async fn the_hash_never_goes_back_through_history() {
     let mut connection = server.connection().await;
     let world = StandIn::new(1);
     world.turns("job", "caiso", 3).await;
-    let state = world.state().await;
-    let sites: Vec<_> = state.federations["job"].sites.clone().into_iter().collect();
+    let sites = sites_of(&world).await;
     let sink = sink(&server);
     let job: Arc<str> = "job".into();
     sink.restate(&job, &sites).await.unwrap();
@@ -380,6 +389,7 @@ async fn the_hash_never_goes_back_through_history() {
         (restated["seq"].as_str(), restated["event"].as_str()),
         ("12", "")
     );
+    assert_eq!(restated["power_percent"], "75");
     let outbox = world.outbox("job").await;
     sink.publish(&outbox[..11]).await.unwrap();
     assert_eq!(site(&mut connection).await, restated);

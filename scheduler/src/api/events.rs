@@ -101,6 +101,7 @@ async fn find(
     let asked = id.to_owned();
     let known = state.engine.ask(move |engine| {
         let events = engine.state().grid_events.values();
+        let events = events.map(|known| &known.event);
         let named = events.filter(|event| *event.id == *asked);
         named.cloned().collect::<Vec<GridEvent>>()
     });

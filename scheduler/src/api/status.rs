@@ -268,7 +268,7 @@ fn look(engine: &Engine, now: Timestamp) -> Status {
         grid_events: state
             .grid_events
             .values()
-            .map(|event| grid_event_status(event, now))
+            .map(|known| grid_event_status(&known.event, now))
             .collect(),
         federations: state
             .federations

@@ -20,13 +20,13 @@ use async_trait::async_trait;
 use sunward_core::action::{Envelope, EventKind};
 use sunward_core::event::StreamEnd;
 use sunward_core::protocol::outbox::Cursor;
-use sunward_core::rounds::{OUTBOX_MAX, Presence, SiteState};
+use sunward_core::rounds::{OUTBOX_MAX, Presence};
 use tokio::sync::Mutex;
 
 use self::options::read_bounded;
 pub use self::options::{CERTIFICATES_BYTES_MAX, Options, OptionsError, PASSWORD_BYTES_MAX};
 use super::envelope::{cause_to_json, to_json};
-use super::{EventSink, SinkError};
+use super::{EventSink, SinkError, SiteNow};
 
 mod options;
 
@@ -377,7 +377,7 @@ impl EventSink for RedisSink {
     async fn restate(
         &self,
         federation: &Arc<str>,
-        sites: &[(Arc<str>, SiteState)],
+        sites: &[(Arc<str>, SiteNow)],
     ) -> Result<(), SinkError> {
         if sites.is_empty() {
             return Ok(());
@@ -395,12 +395,13 @@ impl EventSink for RedisSink {
                 call.arg(site_key(federation, site));
             }
             call.arg(entry_id(end));
-            for (_, state) in some {
+            for (_, SiteNow { state, power_percent }) in some {
                 call.arg(state.presence.as_str())
                     .arg(desired_of(state.presence))
                     .arg(state.term)
                     .arg(state.sequence)
-                    .arg(state.since.as_millis());
+                    .arg(state.since.as_millis())
+                    .arg(*power_percent);
             }
         }
         let doing = "rewriting the sites";
