@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use sunward_policies::diagnostic::Diagnostic;
+use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
 use self::sites::federation_of;
-use crate::action::{Action, Cause, Effects, Reply};
+use crate::action::{Action, Cause, Effects, Input, Reply};
 use crate::board::{Posted, StreamId};
 use crate::calendars::Calendars;
 use crate::event::{
@@ -149,6 +150,32 @@ impl Engine {
         &self.orders
     }
 
+    /// What a policy reads of a pool at `now`, which may be later than the last group: what counts then, with its age.
+    pub fn inputs(&self, pool: &str, policy: &str, now: Timestamp) -> Vec<Input> {
+        let found = self.wiring.pool_id(pool);
+        let Some((id, pool)) = found.and_then(|id| Some((id, self.wiring.pools().get(id as usize)?)))
+        else {
+            return Vec::new();
+        };
+        let context = Context {
+            index: self.state.index,
+            term: self.state.term,
+            now,
+            clock_stepped: self.state.clock_stepped,
+            board: &self.state.board,
+            policies: &self.policies,
+            calendars: &self.calendars,
+            draws: &self.state.draws,
+            overrides: &self.state.overrides,
+            grid_events: &self.state.grid_events,
+            order: self.orders.of(id),
+            most: self.most.get(&id).copied(),
+            #[cfg(feature = "plant")]
+            plant: self.plant,
+        };
+        pools::policy_inputs(policy, self.wiring.rules(id), pool, &context)
+    }
+
     /// The state's fingerprint. Costs one encoding of the state: for status and replay, not for
     /// the hot path.
     pub fn digest(&self) -> Digest {
@@ -237,6 +264,11 @@ impl Engine {
             Event::Started(started) => self.start(started),
             Event::FleetReplaced { file } => self.replace_fleet(file, out),
             Event::PoliciesReplaced { files } => self.replace_policies(files, out),
+            Event::PoliciesRolledBack { hash, by } => {
+                let at = self.state.at;
+                let history = &mut self.state.policy_history;
+                history.took_back(hash.clone(), by.clone(), at);
+            }
             Event::SinkUp { sink, ends, taken } => self.sink_up(sink, ends, taken),
             Event::SinkDown { sink, .. } => {
                 self.state.sinks_up.remove(sink);
@@ -400,11 +432,23 @@ impl Engine {
         match PolicySet::compile(&unpacked) {
             Ok(policies) => {
                 self.policies = policies;
-                self.state.policies = unpacked;
+                self.remember_policies(unpacked);
                 self.replaced = true;
             }
             Err(diagnostics) => self.refuse_file("policies_refused", &diagnostics, out),
         }
+    }
+
+    /// The set in force before becomes the way back; the same set again only ends a rollback.
+    fn remember_policies(&mut self, files: Vec<SourceFile>) {
+        let (index, at) = (self.state.index, self.state.at);
+        let history = &mut self.state.policy_history;
+        if history.since_index != 0 && self.state.policies == files {
+            history.rolled_back = None;
+            return;
+        }
+        history.replaced(&self.state.policies, index, at);
+        self.state.policies = files;
     }
 
     fn refuse_packed(&self, path: &str, out: &mut Effects) {

@@ -79,6 +79,14 @@ pub enum Event {
         /// The whole set; a file that is absent is gone.
         files: Vec<PackedFile>,
     },
+    /// An operator took the policies back: stands in one group behind the `PoliciesReplaced` that
+    /// brought the set before into force again.
+    PoliciesRolledBack {
+        /// The content hash of the set that was taken back.
+        hash: Arc<str>,
+        /// Who did it.
+        by: String,
+    },
     /// A new fleet file was validated and takes over.
     FleetReplaced {
         /// The file.

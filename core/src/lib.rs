@@ -30,6 +30,7 @@ pub mod overrides;
 pub mod planner;
 #[cfg(feature = "plant")]
 pub mod plant;
+pub mod policy_history;
 pub mod pools;
 pub mod protocol;
 pub mod rng;

@@ -55,6 +55,8 @@ pub struct Override {
     pub owner: String,
     /// Why.
     pub reason: String,
+    /// Whose token set it.
+    pub set_by: String,
     /// When it was set.
     pub set_at: Timestamp,
     /// First instant at which it no longer holds.

@@ -11,6 +11,7 @@ use crate::board::Board;
 use crate::draw::DrawHistory;
 use crate::grid_event::KnownGridEvent;
 use crate::overrides::Override;
+use crate::policy_history::PolicyHistory;
 use crate::pools::Pools;
 use crate::rounds::Federation;
 
@@ -31,6 +32,8 @@ pub struct State {
     pub fleet: Option<SourceFile>,
     /// The policy files in force.
     pub policies: Vec<SourceFile>,
+    /// The set in force before, and what an operator took back.
+    pub policy_history: PolicyHistory,
     /// What is known.
     pub board: Board,
     /// Grid events by source and id: those that act, will act, or ended a little while ago.

@@ -20,6 +20,7 @@ fn set(id: &str, scope: OverrideScope, effect: OverrideEffect, from: i64, to: i6
         effect,
         owner: "alice".into(),
         reason: "new switchgear".into(),
+        set_by: "ops".into(),
         set_at: minute(from),
         expires_at: minute(to),
     })

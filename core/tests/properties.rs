@@ -253,6 +253,7 @@ fn overridden(id: u8, scope: u8, effect: u8, at: i64, lasts: i64) -> Event {
         },
         owner: "alice".into(),
         reason: "a story".into(),
+        set_by: "ops".into(),
         set_at: minute(at),
         expires_at: minute(at + lasts),
     })

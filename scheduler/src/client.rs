@@ -60,6 +60,21 @@ fn read_token(path: &Path) -> anyhow::Result<Secret> {
     Ok(Secret::new(text))
 }
 
+/// A text as a part of a path or a query: everything but letters, digits, `-`, `_`, `.` and `~` is escaped (RFC 3986).
+pub fn path_segment(text: &str) -> String {
+    use std::fmt::Write as _;
+    text.bytes()
+        .fold(String::with_capacity(text.len()), |mut path, byte| {
+            if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+                path.push(char::from(byte));
+            } else {
+                // Writing to a String can't fail.
+                let _ = write!(path, "%{byte:02X}");
+            }
+            path
+        })
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -183,7 +198,13 @@ impl Client {
         self.send(Method::POST, path, body).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, ClientError> {
+    /// Any request; a body is JSON.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Reply, ClientError> {
         let unreachable = |reason: String| ClientError::Unreachable {
             server: self.server.clone(),
             reason,
@@ -305,6 +326,12 @@ mod tests {
         .unwrap();
         assert_eq!(client.server(), "http://127.0.0.1:1");
         assert!(!format!("{client:?}").contains("sw_a_b"));
+    }
+
+    #[test]
+    fn no_name_escapes_from_its_part_of_a_path() {
+        assert_eq!(path_segment("caiso-a_1.b~"), "caiso-a_1.b~");
+        assert_eq!(path_segment("a/b?c=d e+f%é"), "a%2Fb%3Fc%3Dd%20e%2Bf%25%C3%A9");
     }
 
     #[test]

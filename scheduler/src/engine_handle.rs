@@ -9,6 +9,8 @@ use sunward_core::fleet::Fleet;
 use sunward_core::protocol::leader::{LeaderGate, Leadership};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::writer::Writer;
+
 /// Internal messages that wait for the engine loop at most; senders wait for room.
 pub const INTERNAL_MESSAGES_MAX: usize = 4_096;
 
@@ -38,6 +40,8 @@ pub enum Message {
     },
     /// Look at the engine between two groups.
     Ask(Box<dyn FnOnce(&Engine) + Send>),
+    /// Look at the engine and its journal between two groups.
+    LookUp(Box<dyn FnOnce(&Writer) + Send>),
 }
 
 /// The engine loop is gone: the daemon is stopping.
@@ -129,6 +133,23 @@ impl EngineHandle {
         });
         self.messages
             .send(Message::Ask(ask))
+            .await
+            .map_err(|_| Stopped)?;
+        answered.await.map_err(|_| Stopped)
+    }
+
+    /// The same with the journal: for a lookup of a page or two, not for a scan.
+    pub async fn look_up<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Writer) -> T + Send + 'static,
+    ) -> Result<T, Stopped> {
+        let (answer, answered) = oneshot::channel();
+        let look_up = Box::new(move |writer: &Writer| {
+            // Whoever asked may have given up meanwhile.
+            let _ = answer.send(look(writer));
+        });
+        self.messages
+            .send(Message::LookUp(look_up))
             .await
             .map_err(|_| Stopped)?;
         answered.await.map_err(|_| Stopped)

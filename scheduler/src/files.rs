@@ -182,21 +182,33 @@ fn read_folder(folder: &Path) -> Result<Vec<SourceFile>, Vec<Diagnostic>> {
     Ok(files)
 }
 
-/// Journals what differs from what is in force, in one group.
+/// Journals what differs from what is in force, in one group. Ends a rollback.
 pub async fn replace(engine: &EngineHandle, loaded: &Loaded) -> Result<(), Stopped> {
-    let new = loaded.clone();
+    replace_with(engine, &loaded.fleet, Some(&loaded.policies)).await
+}
+
+/// The same; without policies those in force stay.
+async fn replace_with(
+    engine: &EngineHandle,
+    fleet: &SourceFile,
+    policies: Option<&Vec<SourceFile>>,
+) -> Result<(), Stopped> {
+    let (new_fleet, new_policies) = (fleet.clone(), policies.cloned());
     let events = engine
         .ask(move |engine| {
             let state = engine.state();
             let mut events = Vec::new();
-            if state.fleet.as_ref() != Some(&new.fleet) {
+            if state.fleet.as_ref() != Some(&new_fleet) {
                 events.push(Event::FleetReplaced {
-                    file: PackedFile::pack(&new.fleet),
+                    file: PackedFile::pack(&new_fleet),
                 });
             }
-            if state.policies != new.policies {
+            let rolled_back = state.policy_history.rolled_back.is_some();
+            if let Some(policies) = new_policies
+                && (state.policies != policies || rolled_back)
+            {
                 events.push(Event::PoliciesReplaced {
-                    files: new.policies.iter().map(PackedFile::pack).collect(),
+                    files: policies.iter().map(PackedFile::pack).collect(),
                 });
             }
             events
@@ -215,7 +227,8 @@ pub async fn replace(engine: &EngineHandle, loaded: &Loaded) -> Result<(), Stopp
         return Ok(());
     }
     engine.tell_all_and_wait(events).await?;
-    tracing::info!(files = loaded.policies.len(), fleet = %loaded.fleet.path, "policies and fleet are in force");
+    let files = policies.map(Vec::len);
+    tracing::info!(files, fleet = %fleet.path, "policies and fleet are in force");
     Ok(())
 }
 
@@ -294,10 +307,15 @@ impl Loader {
         if last.as_ref() == Some(&now) {
             return now;
         }
+        let read = match read {
+            Ok((loaded, warnings)) => self.withheld(loaded, warnings).await,
+            Err(found) => Err(found),
+        };
         match read {
-            Ok((loaded, warnings)) => {
+            Ok((loaded, withheld, warnings)) => {
+                let policies = (!withheld).then_some(&loaded.policies);
                 // Stopped meanwhile: the next start loads the files again.
-                let _ = replace(&self.engine, &loaded).await;
+                let _ = replace_with(&self.engine, &loaded.fleet, policies).await;
                 report(&warnings);
                 self.findings.set(warnings);
                 self.readiness.set("policies", Ok(()));
@@ -311,6 +329,37 @@ impl Loader {
             }
         }
         now
+    }
+
+    /// Files whose content an operator took back stay out of force, also after a restart: the fleet then has to
+    /// pass with the policies that are in force. True where that is so.
+    async fn withheld(
+        &self,
+        loaded: Loaded,
+        warnings: Vec<Diagnostic>,
+    ) -> Result<(Loaded, bool, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let taken_back = self.engine.ask(|engine| {
+            let state = engine.state();
+            let rolled_back = state.policy_history.rolled_back.as_ref();
+            rolled_back.map(|done| (done.hash.clone(), state.policies.clone()))
+        });
+        let Ok(Some((hash, in_force))) = taken_back.await else {
+            return Ok((loaded, false, warnings));
+        };
+        let on_disk = PolicySet::compile(&loaded.policies).map(|policies| policies.hash());
+        if on_disk.ok().as_deref() != Some(hash.as_ref()) {
+            return Ok((loaded, false, warnings));
+        }
+        tracing::warn!(
+            taken_back = %hash,
+            "the policy files hold what was rolled back: they stay out of force until their content changes"
+        );
+        let kept = Loaded {
+            fleet: loaded.fleet,
+            policies: in_force,
+        };
+        let warnings = check_together(&kept)?;
+        Ok((kept, true, warnings))
     }
 
     /// A refused set leaves the daemon ready as long as a good one is in force.

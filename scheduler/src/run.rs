@@ -279,7 +279,10 @@ impl Tasks {
         findings: Findings,
     ) -> anyhow::Result<BTreeMap<&'static str, SocketAddr>> {
         let mut addresses = BTreeMap::from([("http", http.local_addr()?)]);
-        let router = api::router_with(state.clone(), api::status::routes(findings));
+        let operator = api::status::routes(findings).merge(api::overrides::routes())
+            .merge(api::explain::routes())
+            .merge(api::rollback::routes());
+        let router = api::router_with(state.clone(), operator);
         self.servers
             .spawn(serve(http, router, self.stop_intake.clone()));
         if let Some(listener) = health {

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ring::rand::SecureRandom as _;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use sunward_core::fleet::Fleet;
+use sunward_core::fleet::{Fleet, Site};
 use sunward_core::signal::{Scope, StreamKey};
 use sunward_core::time::Timestamp;
 use sunward_core::units::Kind;
@@ -97,6 +97,18 @@ impl Grant {
     }
 }
 
+/// Stands among the kinds of a grant for grid events: they are calls, not kinds of signal.
+pub const GRID_EVENTS: &str = "grid_event";
+
+impl Grant {
+    fn covers_calls(&self, source: &str, site: &str) -> bool {
+        let listed =
+            |list: &[String], name: &str| list.iter().any(|have| have == EVERY || have == name);
+        let sent_by = self.source == EVERY || self.source == source;
+        sent_by && listed(&self.kinds, GRID_EVENTS) && listed(&self.sites, site)
+    }
+}
+
 impl FromStr for Grant {
     type Err = String;
 
@@ -129,11 +141,11 @@ impl FromStr for Grant {
         let kinds = list("kinds")?;
         if let Some(unknown) = kinds
             .iter()
-            .find(|kind| *kind != EVERY && Kind::parse(kind).is_none())
+            .find(|kind| *kind != EVERY && *kind != GRID_EVENTS && Kind::parse(kind).is_none())
         {
             let known = Kind::ALL.map(Kind::as_str).join(", ");
             return Err(format!(
-                "`{unknown}` is not a kind of signal: use * or some of {known}"
+                "`{unknown}` is not a kind of signal: use * or some of {known}, {GRID_EVENTS}"
             ));
         }
         let source = parts.get("source").copied().unwrap_or_default();
@@ -178,6 +190,25 @@ impl fmt::Debug for Partner {
 }
 
 impl Partner {
+    /// True when grants cover the grid events of a source for a place. A call for a zone acts on every site there
+    /// at once, so all of them must be granted.
+    pub fn may_call(&self, source: &str, scope: &Scope, fleet: &Fleet) -> bool {
+        let covers =
+            |site: &str| self.grants.iter().any(|grant| grant.covers_calls(source, site));
+        match scope {
+            Scope::Site(site) => covers(site),
+            Scope::Zone { scheme, code } => {
+                let there = |site: &&Site| site.zones.get(scheme) == Some(code);
+                let mut sites = fleet.sites().filter(there).peekable();
+                // Whether the zone is one is the business of who may call everywhere.
+                if sites.peek().is_none() {
+                    return covers(EVERY);
+                }
+                sites.all(|site| covers(&site.name))
+            }
+        }
+    }
+
     /// True when some grant covers the stream.
     pub fn may_push(&self, stream: &StreamKey, fleet: &Fleet) -> bool {
         self.grants.iter().any(|grant| grant.covers(stream, fleet))

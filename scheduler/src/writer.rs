@@ -74,6 +74,17 @@ pub enum Error {
     },
 }
 
+/// Why a decision can't be looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum DecisionError {
+    /// The journal failed.
+    #[error(transparent)]
+    Journal(#[from] journal::Error),
+    /// Its record is whole, but not understood.
+    #[error("the decision record was written by another version of the core ({0})")]
+    Record(#[from] rmp_serde::decode::Error),
+}
+
 /// The engine and its journal.
 pub struct Writer {
     engine: Engine,
@@ -223,6 +234,36 @@ impl Writer {
         }
     }
 
+    /// The decision that held for `pool` at `at`: the newest at or before it, stored or still waiting.
+    pub fn decision_at(
+        &self,
+        pool: &str,
+        at: Timestamp,
+    ) -> Result<Option<Decision>, DecisionError> {
+        let holds = |waiting: &&DecisionRecord| {
+            waiting.pool == pool && waiting.at_ms <= at.as_millis()
+        };
+        // What waits is newer than everything that is stored.
+        let waiting = self.decisions.iter().rev().find(holds);
+        let stored = match waiting {
+            Some(_) => None,
+            None => self.journal.decision_at(pool, at.as_millis())?,
+        };
+        decoded(waiting.or(stored.as_ref()))
+    }
+
+    /// The first decision for `pool` later than `at`.
+    pub fn decision_after(
+        &self,
+        pool: &str,
+        at: Timestamp,
+    ) -> Result<Option<Decision>, DecisionError> {
+        let from_ms = at.as_millis().saturating_add(1);
+        let stored = self.journal.decisions(pool, from_ms, i64::MAX, 1)?;
+        let later = |waiting: &&DecisionRecord| waiting.pool == pool && waiting.at_ms >= from_ms;
+        decoded(stored.first().or_else(|| self.decisions.iter().find(later)))
+    }
+
     /// Decisions that were never stored because too many waited, since the start.
     pub fn decisions_dropped(&self) -> u64 {
         self.decisions_dropped
@@ -250,7 +291,9 @@ impl Writer {
         self.snapshot_at = index;
         self.snapshot_due = index + SNAPSHOT_GROUPS;
         let keep_from = self.first_within(self.engine.state().at - HISTORY)?;
-        self.journal.truncate_before(keep_from)?;
+        let fleet = self.engine.fleet();
+        let stands = |pool: &str| fleet.pool(pool).is_some();
+        self.journal.truncate_before(keep_from, &stands)?;
         Ok(())
     }
 
@@ -288,6 +331,12 @@ impl Writer {
         self.snapshot()?;
         self.journal.flush()
     }
+}
+
+fn decoded(record: Option<&DecisionRecord>) -> Result<Option<Decision>, DecisionError> {
+    Ok(record
+        .map(|record| rmp_serde::from_slice(&record.bytes))
+        .transpose()?)
 }
 
 fn restore_snapshot(journal: &dyn Journal) -> Result<(Engine, u64), Error> {

@@ -12,11 +12,11 @@ use publish_support::stand_in::{StandIn, TURN, quick};
 use publish_support::until;
 use sunward::publish::memory::MemorySink;
 use sunward::publish::publisher::{BATCH_MAX, Pace, stream_object};
-use sunward::publish::{EventSink, SinkError};
+use sunward::publish::{EventSink, SinkError, SiteNow};
 use sunward_core::action::{Cause, Envelope, EventKind};
 use sunward_core::event::StreamEnd;
 use sunward_core::protocol::leader::Leadership;
-use sunward_core::rounds::{OUTBOX_MAX, Presence, SiteState};
+use sunward_core::rounds::{OUTBOX_MAX, Presence};
 use sunward_core::time::Timestamp;
 
 /// What goes wrong with a call, in front of a memory sink.
@@ -64,7 +64,7 @@ impl EventSink for Flaky {
     async fn restate(
         &self,
         federation: &Arc<str>,
-        sites: &[(Arc<str>, SiteState)],
+        sites: &[(Arc<str>, SiteNow)],
     ) -> Result<(), SinkError> {
         self.reach()?;
         self.kept.restate(federation, sites).await
@@ -136,7 +136,8 @@ async fn what_was_there_and_what_comes_is_published_once_and_in_order() {
     })
     .await;
     let state = sink.restated("job", "caiso").unwrap();
-    assert_eq!(state.presence, Presence::Away);
+    assert_eq!(state.state.presence, Presence::Away);
+    assert_eq!(state.power_percent, 100);
     assert_eq!(world.readiness.lock().unwrap().clone(), [Ok(())]);
     assert_eq!(world.told().1, 0);
     assert!(world.state().await.sinks_up.contains("memory"));

@@ -17,10 +17,11 @@ use redis::streams::StreamRangeReply;
 use sunward::publish::envelope::cause_to_json;
 use sunward::publish::publisher::{Pace, stream_object};
 use sunward::publish::redis::{Options, RedisSink, events_key, site_key};
-use sunward::publish::{EventSink, SinkError};
-use sunward_core::action::Envelope;
+use sunward::publish::{EventSink, SinkError, SiteNow};
+use sunward_core::action::{Envelope, EventKind};
 use sunward_core::event::StreamEnd;
 use sunward_core::rounds::OUTBOX_MAX;
+use sunward_core::time::Span;
 
 fn sink(server: &Server) -> Arc<RedisSink> {
     Arc::new(RedisSink::new(Options::new(server.url())).unwrap())
@@ -60,6 +61,20 @@ fn end(term: u64, sequence: u64) -> StreamEnd {
         term,
         sequence,
     }
+}
+
+/// The sites of the federation as they are now, held to three quarters of their power.
+async fn sites_of(world: &StandIn) -> Vec<(Arc<str>, SiteNow)> {
+    let federation = world.state().await.federations["job"].clone();
+    let now = |state| SiteNow {
+        state,
+        power_percent: 75,
+    };
+    federation
+        .sites
+        .into_iter()
+        .map(|(site, state)| (site, now(state)))
+        .collect()
 }
 
 async fn until_seen(member: &Member, sequences: u64) {
@@ -227,11 +242,7 @@ async fn a_former_leader_writes_nothing_at_all() {
     assert_eq!(later, fenced);
     let world = StandIn::new(1);
     world.turns("job", "caiso", 3).await;
-    let sites: Vec<_> = world.state().await.federations["job"]
-        .sites
-        .clone()
-        .into_iter()
-        .collect();
+    let sites = sites_of(&world).await;
     // Before it reads the end anew, it can't rewrite a hash either.
     let stale = sink(&server);
     stale.ends(std::slice::from_ref(&job)).await.unwrap();
@@ -369,8 +380,7 @@ async fn the_hash_never_goes_back_through_history() {
     let mut connection = server.connection().await;
     let world = StandIn::new(1);
     world.turns("job", "caiso", 3).await;
-    let state = world.state().await;
-    let sites: Vec<_> = state.federations["job"].sites.clone().into_iter().collect();
+    let sites = sites_of(&world).await;
     let sink = sink(&server);
     let job: Arc<str> = "job".into();
     sink.restate(&job, &sites).await.unwrap();
@@ -379,6 +389,7 @@ async fn the_hash_never_goes_back_through_history() {
         (restated["seq"].as_str(), restated["event"].as_str()),
         ("12", "")
     );
+    assert_eq!(restated["power_percent"], "75");
     let outbox = world.outbox("job").await;
     sink.publish(&outbox[..11]).await.unwrap();
     assert_eq!(site(&mut connection).await, restated);
@@ -411,4 +422,67 @@ async fn a_full_outbox_fills_an_emptied_server() {
     eprintln!("{OUTBOX_MAX} events published after {:?}", begun.elapsed());
     running.stop().await;
     assert_eq!(stream(&mut connection).await, ids(1, 101..=10_100));
+}
+
+/// An envelope like `last`, issued right after it.
+fn next_after(last: &Envelope, kind: EventKind) -> Envelope {
+    let sequence = last.sequence + 1;
+    Envelope {
+        id: format!("{}-{sequence}", last.term).into(),
+        sequence,
+        kind,
+        time: last.time + Span::from_secs(1),
+        power_percent: None,
+        deadline: None,
+        ..last.clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_share_of_power_leaves_the_site_where_it_stands() {
+    let Some(program) = program() else { return };
+    let server = Server::start(program, false).await;
+    let sink = sink(&server);
+    let mut connection = server.connection().await;
+    let member = Member::follow(&server.url(), "job", "caiso");
+    let up = issued(1, 1, 2).await;
+    let last = up.last().unwrap();
+    assert_eq!(last.kind, EventKind::SiteReady);
+    sink.publish(&up).await.unwrap();
+    let ready = site(&mut connection).await;
+    assert_eq!(ready["state"], "ready");
+    assert!(!ready.contains_key("power_percent"), "all of it is allowed");
+
+    let mut less = next_after(last, EventKind::SitePower);
+    less.power_percent = Some(75);
+    less.deadline = Some(less.time + Span::from_secs(10));
+    sink.publish(std::slice::from_ref(&less)).await.unwrap();
+    let held = site(&mut connection).await;
+    for field in ["state", "desired", "since_ms", "event", "cause", "deadline_ms"] {
+        assert_eq!(held[field], ready[field], "{field}");
+    }
+    assert_eq!((held["power_percent"].as_str(), held["seq"].as_str()), ("75", "3"));
+    assert_eq!(held["power_event"], *less.id);
+    let deadline = less.deadline.unwrap().as_millis().to_string();
+    assert_eq!(held["power_deadline_ms"], deadline);
+
+    // While it drains, until when it may is not forgotten either.
+    let mut draining = next_after(&less, EventKind::SiteDraining);
+    draining.deadline = Some(draining.time + Span::from_secs(90));
+    let mut all = next_after(&draining, EventKind::SitePower);
+    all.power_percent = Some(100);
+    sink.publish(&[draining.clone(), all]).await.unwrap();
+    let leaving = site(&mut connection).await;
+    assert_eq!((leaving["state"].as_str(), leaving["desired"].as_str()), ("draining", "drained"));
+    assert_eq!(leaving["deadline_ms"], draining.deadline.unwrap().as_millis().to_string());
+    assert_eq!((leaving["power_percent"].as_str(), leaving["power_deadline_ms"].as_str()), ("100", ""));
+    assert_eq!(stream(&mut connection).await, ids(1, 1..=5));
+
+    until_seen(&member, 5).await;
+    let kinds: Vec<String> = member.seen().entries.into_iter().map(|(_, _, kind)| kind).collect();
+    assert_eq!(
+        kinds,
+        ["site.joining", "site.ready", "site.power", "site.draining", "site.power"]
+    );
+    member.stop().await;
 }

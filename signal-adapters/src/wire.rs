@@ -18,6 +18,7 @@ use sunward_core::time::{Span, Timestamp};
 
 mod admit;
 mod decode;
+pub mod grid_event;
 mod members;
 mod plain;
 #[cfg(test)]
@@ -25,7 +26,8 @@ mod tests;
 
 pub use admit::admit;
 pub(crate) use admit::hex;
-pub use decode::{decode, decode_file};
+pub use decode::{Item, decode, decode_file, decode_items};
+pub use grid_event::admit_grid_event;
 
 /// Most readings of one request.
 pub const ITEMS_MAX: usize = 1_000;
@@ -179,6 +181,9 @@ pub enum Code {
     BoardFull,
     BadRow,
     BadNumber,
+    UnknownType,
+    UnknownStatus,
+    OutOfRange,
     AmbiguousLocalTime,
     NonexistentLocalTime,
 }
@@ -218,6 +223,9 @@ impl Code {
             Code::BoardFull => "board_full",
             Code::BadRow => "bad_row",
             Code::BadNumber => "bad_number",
+            Code::UnknownType => "unknown_type",
+            Code::UnknownStatus => "unknown_status",
+            Code::OutOfRange => "out_of_range",
             Code::AmbiguousLocalTime => "ambiguous_local_time",
             Code::NonexistentLocalTime => "nonexistent_local_time",
         }

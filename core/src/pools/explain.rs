@@ -57,16 +57,7 @@ pub(super) fn decision(
     let beaten = beaten_override(decider, context);
     let losers = beaten.into_iter().chain(losers).collect();
     let inputs = winner
-        .and_then(|winner| {
-            let governing = governing.iter().find(|governing| {
-                context
-                    .policies
-                    .policies()
-                    .get(governing.policy)
-                    .is_some_and(|p| p.name == winner.policy.name)
-            })?;
-            Some(inputs(winner.policy, governing, pool, context))
-        })
+        .map(|winner| policy_inputs(&winner.policy.name, governing, pool, context))
         .unwrap_or_default();
     Decision {
         pool: pool.name.clone(),
@@ -174,6 +165,23 @@ fn loser(candidate: &Candidate<'_>, won: bool, decider: &Decider<'_>) -> Loser {
         rule: rule_name(candidate),
         reason: format!("{own}; {why}"),
     }
+}
+
+/// What the policy of that name reads of a pool; nothing where it does not govern the pool.
+pub fn policy_inputs(
+    policy: &str,
+    governing: &[Governing],
+    pool: &Pool,
+    context: &Context<'_>,
+) -> Vec<Input> {
+    let policies = context.policies.policies();
+    let read = governing.iter().find_map(|governing| {
+        let named = policies
+            .get(governing.policy)
+            .filter(|known| known.name == policy)?;
+        Some(inputs(named, governing, pool, context))
+    });
+    read.unwrap_or_default()
 }
 
 /// What the policy read: its signals, then its calendars.

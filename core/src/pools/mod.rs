@@ -43,6 +43,7 @@ mod outlook;
 mod readings;
 mod wiring;
 
+pub use self::explain::policy_inputs;
 pub use self::all::Pools;
 pub use self::ask::{Ask, Pin};
 pub use self::wiring::{Governing, Wiring, stream_key};

@@ -1,4 +1,4 @@
-//! `POST /v1/signals`: readings in, one answer per reading out.
+//! `POST /v1/signals`: readings and grid events in, one answer per item out.
 //!
 //! The order of checks is the order of what they cost: token and quota, headers, size, syntax,
 //! then each item by itself: words, grant, fleet, times. What is good goes to the engine loop in one request, and
@@ -17,9 +17,11 @@ use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use sunward_core::event::Event;
-use sunward_core::signal::Level;
+use sunward_core::grid_event::GridEvent;
 use sunward_signal_adapters::intake::{DedupeKey, ItemResult, SubmitError};
-use sunward_signal_adapters::wire::{self, Answer, Code, Context, Malformed, Rejected, Rejection};
+use sunward_signal_adapters::wire::{
+    self, Answer, Code, Context, Item, Malformed, Rejected, Rejection,
+};
 
 use super::auth::Authenticated;
 use super::problem::Problem;
@@ -43,13 +45,13 @@ struct Admitted {
 }
 
 impl Admitted {
-    fn add(&mut self, item: u64, (level, key): (Level, DedupeKey)) {
+    fn add(&mut self, item: u64, (event, key): (Event, DedupeKey)) {
         match self.sources.last_mut() {
             Some((source, count)) if **source == *key.source => *count += 1,
             _ => self.sources.push((key.source.clone(), 1)),
         }
         self.items.push(item);
-        self.events.push(Event::SignalAccepted(level));
+        self.events.push(event);
         self.keys.push(key);
     }
 }
@@ -132,7 +134,7 @@ fn refusal_of(code: Code, item: u64, single: bool) -> Rejected {
     let (field, detail) = match code {
         Code::Conflict => (
             "/id",
-            "this id (or, without one, the same stream, interval, issue time and sequence) was accepted before with another content: give a revised reading an id of its own, a later `issued_at` or a higher `sequence`",
+            "this id (or, without one, the same stream, interval, issue time and sequence) was accepted before with another content: give a revised reading an id of its own, a later `issued_at` or a higher `sequence`, and a revised grid event a higher `revision`",
         ),
         _ => (
             "",
@@ -304,7 +306,7 @@ fn judge(
     partner: &Partner,
     body: &[u8],
 ) -> Result<(Admitted, Vec<Rejected>), Problem> {
-    let readings = wire::decode(body, state.limits.readings.items_max).map_err(malformed)?;
+    let items = wire::decode_items(body, state.limits.readings.items_max).map_err(malformed)?;
     let fleet = state.engine.fleet.load();
     if fleet.sites().next().is_none() {
         return Err(no_fleet());
@@ -317,21 +319,15 @@ fn judge(
     let single = wire_is_single(body);
     let mut rejected = Vec::new();
     let mut admitted = Admitted {
-        items: Vec::with_capacity(readings.len()),
-        events: Vec::with_capacity(readings.len()),
-        keys: Vec::with_capacity(readings.len()),
+        items: Vec::with_capacity(items.len()),
+        events: Vec::with_capacity(items.len()),
+        keys: Vec::with_capacity(items.len()),
         sources: Vec::new(),
     };
-    for (item, reading) in readings.into_iter().enumerate() {
-        // The grant comes before the fleet, which is nobody's business without one.
-        let judged = reading.and_then(|reading| {
-            let judged = if partner.may_push(&reading.stream, &fleet) {
-                wire::admit(reading, "", &context)
-            } else {
-                Err(not_granted(partner, &reading.stream.to_string()))
-            };
+    for (item, read) in items.into_iter().enumerate() {
+        let judged = read.and_then(|read| {
             // Only a rejection needs its place.
-            judged.map_err(|rejection| {
+            admit(read, partner, &context).map_err(|rejection| {
                 if single {
                     rejection
                 } else {
@@ -341,11 +337,43 @@ fn judge(
         });
         let item = item as u64;
         match judged {
-            Ok(reading) => admitted.add(item, reading),
+            Ok(event) => admitted.add(item, event),
             Err(rejection) => rejected.push(rejection.of_item(item)),
         }
     }
     Ok((admitted, rejected))
+}
+
+/// One item as an event. The grant comes before the fleet, which is nobody's business without one.
+fn admit(
+    item: Item,
+    partner: &Partner,
+    context: &Context<'_>,
+) -> Result<(Event, DedupeKey), Rejection> {
+    match item {
+        Item::Reading(reading) if partner.may_push(&reading.stream, context.fleet) => {
+            let (level, key) = wire::admit(reading, "", context)?;
+            Ok((Event::SignalAccepted(level), key))
+        }
+        Item::Reading(reading) => Err(not_granted(partner, &reading.stream.to_string())),
+        Item::GridEvent(event) if partner.may_call(&event.source, &event.scope, context.fleet) => {
+            let (event, key) = wire::admit_grid_event(event, "", context)?;
+            Ok((Event::GridEventAccepted(event), key))
+        }
+        Item::GridEvent(event) => Err(calls_not_granted(partner, &event)),
+    }
+}
+
+fn calls_not_granted(partner: &Partner, event: &GridEvent) -> Rejection {
+    Rejection {
+        pointer: String::new(),
+        code: Code::NotGranted,
+        detail: format!(
+            "`{}` has no grant for grid events of {} at {}: ask the operator for `--grant source=...,sites=...,kinds=grid_event` \
+             that covers it (a zone: every site in it)",
+            partner.name, event.source, event.scope
+        ),
+    }
 }
 
 /// At a first start the fleet is read a moment after the port is bound; until then no place is unknown.
@@ -381,7 +409,7 @@ fn malformed(error: Malformed) -> Problem {
 }
 
 /// Hands the readings to the engine loop and waits until they are durable.
-async fn commit(
+pub(super) async fn commit(
     state: &ApiState,
     events: Vec<Event>,
     keys: Vec<DedupeKey>,

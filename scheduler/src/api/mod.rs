@@ -32,10 +32,15 @@ use crate::readiness::Readiness;
 use crate::tokens::Tokens;
 
 pub mod auth;
+mod events;
+pub mod explain;
 mod health;
 mod ingest;
+mod operate;
+pub mod overrides;
 pub mod problem;
 pub mod quota;
+pub mod rollback;
 pub mod serve;
 pub mod status;
 #[cfg(test)]
@@ -198,6 +203,7 @@ pub fn router_with(state: ApiState, more: Router<ApiState>) -> Router {
             SIGNALS_ROUTE,
             post(ingest::signals).layer(DefaultBodyLimit::disable()),
         )
+        .route("/v1/events/{id}/cancel", post(events::cancel))
         .merge(more);
     guarded(state, routes.merge(health_routes()))
 }

@@ -103,6 +103,17 @@ impl Problem {
         )
     }
 
+    /// 503: nothing is decided any more.
+    pub fn stopping() -> Problem {
+        Problem::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "stopping",
+            "The daemon is stopping",
+            "ask again once it has been started",
+        )
+        .retry_after(Duration::from_secs(5))
+    }
+
     /// 500: a fault of ours.
     pub fn internal() -> Problem {
         Problem::new(

@@ -1,5 +1,7 @@
 //! `GET /v1/status`: what the daemon knows now. For operators.
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -8,10 +10,15 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sunward_core::engine::{Digest, Engine};
 use sunward_core::fleet::Fleet;
-use sunward_policies::diagnostic::Diagnostic;
+use sunward_core::grid_event::{GridEvent, GridTarget};
+use sunward_core::overrides::OverrideEffect;
+use sunward_core::time::Timestamp;
+use sunward_policies::diagnostic::{Diagnostic, Severity};
+use sunward_signal_adapters::wire::grid_event;
 
 use super::ApiState;
 use super::auth::Operator;
+use super::overrides::{self, OverrideView};
 use super::problem::Problem;
 use crate::files::Findings;
 
@@ -42,6 +49,18 @@ pub struct Status {
     pub policies_hash: String,
     /// What was wrong with the files at the last load; the set in force stays.
     pub file_findings: Vec<String>,
+    /// Which policy set is in force, and which is not.
+    #[serde(default)]
+    pub policy_state: PolicyState,
+    /// Overrides in force, by id.
+    #[serde(default)]
+    pub overrides: Vec<OverrideView>,
+    /// Pools that a freeze keeps as they are, by name.
+    #[serde(default)]
+    pub frozen_pools: Vec<String>,
+    /// Grid events that are known, by source and id.
+    #[serde(default)]
+    pub grid_events: Vec<GridEventStatusView>,
     /// Federations and how far their events go.
     pub federations: Vec<FederationStatus>,
 }
@@ -104,6 +123,59 @@ pub struct PolicyStatus {
     pub priority: i32,
 }
 
+/// Which policy set is in force, and which is not.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct PolicyState {
+    /// Its content hash.
+    pub hash: String,
+    /// Its files.
+    pub files: Vec<String>,
+    /// Since when, RFC 3339; `null` before the first set.
+    pub since: Option<String>,
+    /// Whether `sunward policy rollback` has a set to go back to.
+    pub can_roll_back: bool,
+    /// Why the files on disk were refused at the last load; empty where they were not.
+    pub refused: Vec<String>,
+    /// The set that an operator took back; files with its content stay out of force.
+    pub rolled_back: Option<RolledBackStatus>,
+}
+
+/// A set that was taken back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RolledBackStatus {
+    /// Its content hash.
+    pub hash: String,
+    /// Whose token did it.
+    pub by: String,
+    /// When, RFC 3339.
+    pub at: String,
+}
+
+/// One grid event.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct GridEventStatusView {
+    /// Who sent it.
+    pub source: String,
+    /// The source's id of it.
+    pub id: String,
+    /// The newest revision.
+    pub revision: u64,
+    /// `dispatch`, `limit`, `emergency` or `test`.
+    pub kind: String,
+    /// Its site, or its zone as `scheme:code`.
+    pub scope: String,
+    /// `scheduled`, `active`, `completed`, `cancelled` or `superseded`, as its source says.
+    pub status: String,
+    /// Whether it acts now.
+    pub acts: bool,
+    /// First instant at which it acts, RFC 3339.
+    pub starts_at: String,
+    /// First instant at which it no longer does; `null`: until it is completed or cancelled.
+    pub ends_at: Option<String>,
+    /// How far down, in words; `null`: to the pools' minimum.
+    pub target: Option<String>,
+}
+
 /// One federation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FederationStatus {
@@ -128,13 +200,7 @@ async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) 
         .ask(move |engine| (engine.snapshot(), look(engine, now)))
         .await;
     let Ok((snapshot, mut status)) = looked else {
-        return Problem::new(
-            axum::http::StatusCode::SERVICE_UNAVAILABLE,
-            "stopping",
-            "The daemon is stopping",
-            "ask again once it has been started".to_owned(),
-        )
-        .into_response();
+        return Problem::stopping().into_response();
     };
     // Hashed here, so that the engine loop only has to encode.
     status.digest = Digest(Sha256::digest(&snapshot).into()).to_string();
@@ -148,11 +214,14 @@ async fn status(_: Operator, State(state): State<ApiState>, findings: Findings) 
         .filter_map(|(name, part)| part.err().map(|problem| NotReady { name, problem }));
     status.not_ready = not_ready.collect();
     status.ready = status.not_ready.is_empty();
-    status.file_findings = findings.all().iter().map(Diagnostic::to_string).collect();
+    let found = findings.all();
+    status.file_findings = found.iter().map(Diagnostic::to_string).collect();
+    let errors = found.iter().filter(|one| one.severity == Severity::Error);
+    status.policy_state.refused = errors.map(Diagnostic::to_string).collect();
     Json(status).into_response()
 }
 
-fn look(engine: &Engine, now: sunward_core::time::Timestamp) -> Status {
+fn look(engine: &Engine, now: Timestamp) -> Status {
     let state = engine.state();
     let fleet: &Fleet = engine.fleet();
     Status {
@@ -193,6 +262,14 @@ fn look(engine: &Engine, now: sunward_core::time::Timestamp) -> Status {
             .collect(),
         policies_hash: engine.policies().hash(),
         file_findings: Vec::new(),
+        policy_state: policy_state(engine),
+        overrides: overrides::views(state.overrides.values(), fleet, now),
+        frozen_pools: frozen_pools(engine, now),
+        grid_events: state
+            .grid_events
+            .values()
+            .map(|known| grid_event_status(&known.event, now))
+            .collect(),
         federations: state
             .federations
             .iter()
@@ -201,6 +278,52 @@ fn look(engine: &Engine, now: sunward_core::time::Timestamp) -> Status {
                 sequence: federation.sequence,
             })
             .collect(),
+    }
+}
+
+fn policy_state(engine: &Engine) -> PolicyState {
+    let state = engine.state();
+    let history = &state.policy_history;
+    PolicyState {
+        hash: engine.policies().hash(),
+        files: state.policies.iter().map(|file| file.path.clone()).collect(),
+        since: (history.since_index != 0).then(|| history.since.to_string()),
+        can_roll_back: history.before.is_some(),
+        refused: Vec::new(),
+        rolled_back: history.rolled_back.as_ref().map(|done| RolledBackStatus {
+            hash: done.hash.to_string(),
+            by: done.by.clone(),
+            at: done.at.to_string(),
+        }),
+    }
+}
+
+fn frozen_pools(engine: &Engine, now: Timestamp) -> Vec<String> {
+    let freezes = engine.state().overrides.values().filter(|known| {
+        known.effect == OverrideEffect::Freeze && now < known.expires_at
+    });
+    let pools: BTreeSet<String> = freezes
+        .flat_map(|freeze| overrides::covered(&freeze.scope, engine.fleet()))
+        .map(ToString::to_string)
+        .collect();
+    pools.into_iter().collect()
+}
+
+fn grid_event_status(event: &GridEvent, now: Timestamp) -> GridEventStatusView {
+    GridEventStatusView {
+        source: event.source.to_string(),
+        id: event.id.to_string(),
+        revision: event.revision,
+        kind: grid_event::kind_word(event.kind).to_owned(),
+        scope: event.scope.to_string(),
+        status: grid_event::status_word(event.status).to_owned(),
+        acts: event.acts(now),
+        starts_at: event.starts_at.to_string(),
+        ends_at: event.ends_at.map(|at| at.to_string()),
+        target: event.target.map(|target| match target {
+            GridTarget::Kilowatts(most) => format!("{most} kW"),
+            GridTarget::PowerPercent(percent) => format!("{percent} %"),
+        }),
     }
 }
 

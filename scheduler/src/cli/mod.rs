@@ -5,15 +5,20 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+mod ask;
 mod demo;
+mod freeze;
 mod output;
+mod overrides;
 mod partner;
 mod policy;
 mod replay;
 mod run;
+mod scope;
 mod signal;
 mod simulate;
 mod status;
+mod unfreeze;
 
 /// Done, and something was found or refused.
 pub const FOUND: u8 = 1;
@@ -52,8 +57,15 @@ enum Command {
     Replay(replay::Args),
     /// The production core in a simulated world, where everything goes wrong: what did not hold?
     Simulate(simulate::Args),
-    /// Policy files: check them, look for what is valid but wrong, test them.
+    /// Policy files: check them, look for what is valid but wrong, test them; why a pool stands where it
+    /// stands.
     Policy(policy::Args),
+    /// What operators want regardless of the policies: on, off or frozen, with owner, reason and expiry.
+    Override(overrides::Args),
+    /// Change no target, but by a limit or an emergency of the grid.
+    Freeze(freeze::Args),
+    /// End a freeze.
+    Unfreeze(unfreeze::Args),
     /// Energy partners and their tokens.
     Partner(partner::Args),
     /// Readings: send them from a file.
@@ -97,6 +109,9 @@ pub fn main() -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Policy(args) => policy::run(&args),
+        Command::Override(args) => block_on(overrides::run(args)),
+        Command::Freeze(args) => block_on(freeze::run(args)),
+        Command::Unfreeze(args) => block_on(unfreeze::run(args)),
         Command::Partner(args) => partner::run(args),
         Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {

@@ -3,11 +3,13 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
-use super::{Output, UNREACHABLE, output};
-use crate::api::status::Status;
-use crate::client::{ClientError, ServerArgs};
+use super::ask::get;
+use super::overrides::line;
+use super::{Output, output};
+use crate::api::status::{GridEventStatusView, Status};
+use crate::client::ServerArgs;
 
 /// Arguments of `status`.
 #[derive(clap::Args)]
@@ -20,22 +22,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let client = args.server.client()?;
-    let reply = match client.get("/v1/status").await {
+    let reply = match get(&args.server, "/v1/status").await? {
         Ok(reply) => reply,
-        Err(error @ ClientError::Unreachable { .. }) => {
-            output::error(&error.into());
-            return Ok(ExitCode::from(UNREACHABLE));
-        }
-        Err(error) => return Err(error.into()),
+        Err(code) => return Ok(code),
     };
-    if reply.status == 503 {
-        output::error(&anyhow::anyhow!("{}", reply.problem_text()));
-        return Ok(ExitCode::from(UNREACHABLE));
-    }
-    if reply.status != 200 {
-        bail!("{}", reply.problem_text());
-    }
     match Output::or_default(args.output) {
         // As it came: a newer daemon's fields are not lost on an older command.
         Output::Json => output::json(&reply.json::<serde_json::Value>()?),
@@ -72,6 +62,16 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     for finding in &status.file_findings {
         writeln!(text, "  file: {finding}")?;
+    }
+    write_policies(text, status)?;
+    for one in &status.overrides {
+        writeln!(text, "  override: {}", line(one))?;
+    }
+    if !status.frozen_pools.is_empty() {
+        writeln!(text, "  frozen: {}", status.frozen_pools.join(", "))?;
+    }
+    for event in &status.grid_events {
+        writeln!(text, "  grid event: {}", event_line(event))?;
     }
     writeln!(
         text,
@@ -114,4 +114,38 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
         )?;
     }
     Ok(())
+}
+
+fn write_policies(text: &mut String, status: &Status) -> std::fmt::Result {
+    let state = &status.policy_state;
+    let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
+    if let Some(since) = &state.since {
+        let (hash, files) = (short(&state.hash), state.files.len());
+        writeln!(text, "  policies: set {hash} of {files} files, in force since {since}")?;
+    }
+    if !state.refused.is_empty() {
+        writeln!(text, "  policies: the files on disk are refused; the set in force stays")?;
+    }
+    if let Some(done) = &state.rolled_back {
+        let hash = short(&done.hash);
+        writeln!(
+            text,
+            "  policies: set {hash} was rolled back by {} at {}; its files stay out of force until they change",
+            done.by, done.at
+        )?;
+    }
+    Ok(())
+}
+
+fn event_line(event: &GridEventStatusView) -> String {
+    let acts = if event.acts { "acts now" } else { "does not act now" };
+    let until = event
+        .ends_at
+        .as_deref()
+        .unwrap_or("it is completed or cancelled");
+    let target = event.target.as_deref().unwrap_or("the minimum");
+    format!(
+        "{} {} of {} at {}, {}, {acts}: to {target}, from {} until {until}",
+        event.kind, event.id, event.source, event.scope, event.status, event.starts_at
+    )
 }

@@ -107,8 +107,12 @@ impl Journal for Tap {
         self.journal.read_from(index, max_records)
     }
 
-    fn truncate_before(&mut self, index: u64) -> Result<u64, Error> {
-        self.journal.truncate_before(index)
+    fn truncate_before(
+        &mut self,
+        index: u64,
+        stands: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, Error> {
+        self.journal.truncate_before(index, stands)
     }
 
     fn save_snapshot(&mut self, index: u64, bytes: &[u8]) -> Result<(), Error> {
@@ -147,6 +151,10 @@ impl Journal for Tap {
         max: usize,
     ) -> Result<Vec<DecisionRecord>, Error> {
         self.journal.decisions(pool, from_ms, to_ms, max)
+    }
+
+    fn decision_at(&self, pool: &str, at_ms: i64) -> Result<Option<DecisionRecord>, Error> {
+        self.journal.decision_at(pool, at_ms)
     }
 
     fn size_bytes(&self) -> u64 {

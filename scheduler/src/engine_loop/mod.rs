@@ -215,6 +215,7 @@ impl EngineLoop {
     fn take(&mut self, message: Message) {
         match message {
             Message::Ask(look) => look(self.parts.writer.engine()),
+            Message::LookUp(look) => look(&self.parts.writer),
             Message::SaveCursor { name, cursor } => self.save_cursor(&name, &cursor),
             Message::HigherTerm { object, term } => self.saw_term(&object, term),
             Message::Tell { events, ticket } => {

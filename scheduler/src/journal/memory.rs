@@ -118,10 +118,13 @@ impl Memory {
         }
     }
 
-    fn drop_decisions_before(&mut self, index: u64) {
-        for decisions in self.decisions.values_mut() {
-            decisions.retain(|(_, of_index, _), bytes| {
-                let keep = *of_index >= index;
+    fn drop_decisions_before(&mut self, index: u64, stands: &dyn Fn(&str) -> bool) {
+        for (pool, decisions) in &mut self.decisions {
+            let before = |(_, of_index, _): &&(i64, u64, u32)| *of_index < index;
+            let standing = decisions.keys().rev().find(before).copied();
+            let standing = standing.filter(|_| stands(pool));
+            decisions.retain(|key, bytes| {
+                let keep = key.1 >= index || standing == Some(*key);
                 if !keep {
                     self.size_bytes -= bytes.len() as u64;
                 }
@@ -194,7 +197,11 @@ impl Journal for Memory {
         Ok(records)
     }
 
-    fn truncate_before(&mut self, index: u64) -> Result<u64, Error> {
+    fn truncate_before(
+        &mut self,
+        index: u64,
+        stands: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, Error> {
         let covered_before = self.snapshots.last_key_value().map_or(1, |(s, _)| s + 1);
         if index > covered_before {
             return Err(Error::NotCovered {
@@ -206,7 +213,7 @@ impl Journal for Memory {
         let dropped = std::mem::replace(&mut self.records, kept);
         self.size_bytes -= dropped.values().map(|r| r.bytes.len() as u64).sum::<u64>();
         if !dropped.is_empty() {
-            self.drop_decisions_before(index);
+            self.drop_decisions_before(index, stands);
         }
         Ok(dropped.len() as u64)
     }
@@ -292,6 +299,21 @@ impl Journal for Memory {
             });
         }
         Ok(found)
+    }
+
+    fn decision_at(&self, pool: &str, at_ms: i64) -> Result<Option<DecisionRecord>, Error> {
+        let found = self.decisions.get(pool).and_then(|decisions| {
+            decisions
+                .range(..=(at_ms, u64::MAX, u32::MAX))
+                .next_back()
+        });
+        Ok(found.map(|((at_ms, index, ordinal), bytes)| DecisionRecord {
+            pool: pool.to_owned(),
+            at_ms: *at_ms,
+            index: *index,
+            ordinal: *ordinal,
+            bytes: bytes.clone(),
+        }))
     }
 
     fn size_bytes(&self) -> u64 {

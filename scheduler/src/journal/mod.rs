@@ -161,9 +161,16 @@ pub trait Journal: Send {
     /// Forgets the records below `index` and the decision records they caused. Returns how many
     /// records went. Done in several commits when there are many, so a crash may leave it half done.
     ///
+    /// Of a pool for which `stands` is true the newest of those decisions is kept: it says why the
+    /// pool still stands where it stands.
+    ///
     /// # Errors
     /// [`Error::NotCovered`] when `index` lies beyond the newest snapshot's index + 1.
-    fn truncate_before(&mut self, index: u64) -> Result<u64, Error>;
+    fn truncate_before(
+        &mut self,
+        index: u64,
+        stands: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, Error>;
 
     /// Stores the state after record `index`, and forgets all but the newest [`SNAPSHOTS_KEPT`].
     ///
@@ -203,6 +210,9 @@ pub trait Journal: Send {
         to_ms: i64,
         max: usize,
     ) -> Result<Vec<DecisionRecord>, Error>;
+
+    /// The newest decision record of `pool` with `at_ms` at or before this one: what held then.
+    fn decision_at(&self, pool: &str, at_ms: i64) -> Result<Option<DecisionRecord>, Error>;
 
     /// Bytes the journal occupies.
     fn size_bytes(&self) -> u64;

@@ -383,7 +383,11 @@ impl Journal for Redb {
         })
     }
 
-    fn truncate_before(&mut self, index: u64) -> Result<u64, Error> {
+    fn truncate_before(
+        &mut self,
+        index: u64,
+        stands: &dyn Fn(&str) -> bool,
+    ) -> Result<u64, Error> {
         let covered_before = self.newest_snapshot()?.map_or(1, |newest| newest + 1);
         if index > covered_before {
             return Err(Error::NotCovered {
@@ -395,7 +399,7 @@ impl Journal for Redb {
         while self.first_index < index {
             let first = self.first_index;
             let end = index.min(first + TRUNCATED_PER_COMMIT_MAX);
-            self.write("truncating", |_, txn| remove_before(txn, first, end))?;
+            self.write("truncating", |_, txn| remove_before(txn, first, end, stands))?;
             self.first_index = end;
             removed += end - first;
         }
@@ -515,6 +519,25 @@ impl Journal for Redb {
                 });
             }
             Ok(found)
+        })
+    }
+
+    fn decision_at(&self, pool: &str, at_ms: i64) -> Result<Option<DecisionRecord>, Error> {
+        self.read("reading a decision", &self.after_last(), |txn| {
+            let table = txn.open_table(DECISIONS)?;
+            let until = (pool, i64::MIN, 0, 0)..=(pool, at_ms, u64::MAX, u32::MAX);
+            let Some(entry) = table.range(until)?.next_back() else {
+                return Ok(None);
+            };
+            let (key, value) = entry?;
+            let (_, at_ms, index, ordinal) = key.value();
+            Ok(Some(DecisionRecord {
+                pool: pool.to_owned(),
+                at_ms,
+                index,
+                ordinal,
+                bytes: unseal_decision(key.value(), value.value())?.to_vec(),
+            }))
         })
     }
 

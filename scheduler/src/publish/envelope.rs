@@ -30,7 +30,13 @@ struct Wire<'a> {
     deadline_ms: Option<i64>,
     deadline_in_ms: Option<i64>,
     cause: WireCause<'a>,
-    data: Option<()>,
+    data: Option<WireData>,
+}
+
+/// What a kind has to say besides.
+#[derive(Serialize)]
+struct WireData {
+    power_percent: u8,
 }
 
 /// Why an envelope was issued.
@@ -71,7 +77,7 @@ pub fn to_json(envelope: &Envelope) -> String {
         deadline_ms: deadline.map(Timestamp::as_millis),
         deadline_in_ms: deadline.map(|at| (at - envelope.time).as_millis()),
         cause: WireCause::from(&envelope.cause),
-        data: None,
+        data: envelope.power_percent.map(|power_percent| WireData { power_percent }),
     };
     serde_json::to_string(&wire).expect("strings and integers always encode")
 }
@@ -120,6 +126,16 @@ mod tests {
                 r#""why":"carbon >= 120 for 10m, \"release\""},"data":null}"#,
             )
         );
+    }
+
+    #[test]
+    fn a_share_of_power_is_said_in_the_data() {
+        let mut with = envelope();
+        with.kind = EventKind::SitePower;
+        with.power_percent = Some(75);
+        let json: serde_json::Value = serde_json::from_str(&to_json(&with)).unwrap();
+        assert_eq!(json["kind"], "site.power");
+        assert_eq!(json["data"], serde_json::json!({"power_percent": 75}));
     }
 
     #[test]

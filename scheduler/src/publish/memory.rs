@@ -10,14 +10,14 @@ use async_trait::async_trait;
 use sunward_core::action::Envelope;
 use sunward_core::event::StreamEnd;
 use sunward_core::protocol::outbox::Cursor;
-use sunward_core::rounds::{OUTBOX_MAX, SiteState};
+use sunward_core::rounds::OUTBOX_MAX;
 
-use super::{EventSink, SinkError};
+use super::{EventSink, SinkError, SiteNow};
 
 #[derive(Debug, Default)]
 struct Kept {
     streams: BTreeMap<Arc<str>, VecDeque<Envelope>>,
-    sites: BTreeMap<(Arc<str>, Arc<str>), SiteState>,
+    sites: BTreeMap<(Arc<str>, Arc<str>), SiteNow>,
     taken: u64,
 }
 
@@ -41,7 +41,7 @@ impl MemorySink {
     }
 
     /// The state that a site of a federation was last restated with.
-    pub fn restated(&self, federation: &str, site: &str) -> Option<SiteState> {
+    pub fn restated(&self, federation: &str, site: &str) -> Option<SiteNow> {
         let key = (Arc::from(federation), Arc::from(site));
         self.lock().sites.get(&key).cloned()
     }
@@ -86,7 +86,7 @@ impl EventSink for MemorySink {
     async fn restate(
         &self,
         federation: &Arc<str>,
-        sites: &[(Arc<str>, SiteState)],
+        sites: &[(Arc<str>, SiteNow)],
     ) -> Result<(), SinkError> {
         let mut kept = self.lock();
         for (site, state) in sites {

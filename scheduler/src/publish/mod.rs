@@ -24,6 +24,15 @@ pub enum SinkError {
     Fenced(StreamEnd),
 }
 
+/// A site as its hash says it: where it stands, and how much power it may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteNow {
+    /// Where it stands in the federation.
+    pub state: SiteState,
+    /// The share of training power that is allowed, in percent.
+    pub power_percent: u8,
+}
+
 /// Carries envelopes to members. A sink never retries and never decides.
 #[async_trait]
 pub trait EventSink: Send + Sync {
@@ -38,7 +47,7 @@ pub trait EventSink: Send + Sync {
     async fn restate(
         &self,
         federation: &Arc<str>,
-        sites: &[(Arc<str>, SiteState)],
+        sites: &[(Arc<str>, SiteNow)],
     ) -> Result<(), SinkError>;
 
     /// Publishes envelopes of one federation in order; all before the failing one are published.

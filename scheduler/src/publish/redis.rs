@@ -20,13 +20,13 @@ use async_trait::async_trait;
 use sunward_core::action::{Envelope, EventKind};
 use sunward_core::event::StreamEnd;
 use sunward_core::protocol::outbox::Cursor;
-use sunward_core::rounds::{OUTBOX_MAX, Presence, SiteState};
+use sunward_core::rounds::{OUTBOX_MAX, Presence};
 use tokio::sync::Mutex;
 
 use self::options::read_bounded;
 pub use self::options::{CERTIFICATES_BYTES_MAX, Options, OptionsError, PASSWORD_BYTES_MAX};
 use super::envelope::{cause_to_json, to_json};
-use super::{EventSink, SinkError};
+use super::{EventSink, SinkError, SiteNow};
 
 mod options;
 
@@ -36,6 +36,9 @@ pub const STREAM_ENTRIES_MAX: usize = OUTBOX_MAX;
 pub const PIPELINE_MAX: usize = 256;
 /// Sites whose hashes one call of the script rewrites.
 pub const RESTATED_SITES_MAX: usize = 256;
+/// The field of a site's hash that says which share of training power is allowed; absent: all of it.
+const POWER_PERCENT: &str = "power_percent";
+
 /// The key of a federation's stream.
 pub fn events_key(federation: &str) -> String {
     format!("sunward:{{{federation}}}:events")
@@ -266,11 +269,7 @@ impl RedisSink {
         } else {
             "nowhere".to_owned()
         };
-        let (state, desired) = state_of(envelope.kind);
-        let deadline = envelope
-            .deadline
-            .map_or_else(String::new, |at| at.as_millis().to_string());
-        pipeline
+        let call = pipeline
             .cmd("EVALSHA")
             .arg(self.scripts.append.get_hash())
             .arg(2)
@@ -283,16 +282,10 @@ impl RedisSink {
             .arg(envelope.id.as_ref())
             .arg(to_json(envelope))
             .arg(envelope.term)
-            .arg(envelope.sequence)
-            .arg(&["state", state, "desired", desired])
-            .arg("since_ms")
-            .arg(envelope.time.as_millis())
-            .arg("event")
-            .arg(envelope.id.as_ref())
-            .arg("cause")
-            .arg(cause_to_json(&envelope.cause))
-            .arg("deadline_ms")
-            .arg(deadline);
+            .arg(envelope.sequence);
+        for (field, value) in site_fields(envelope) {
+            call.arg(field).arg(value);
+        }
     }
 
     async fn publish_batch(&self, link: &mut Link, batch: &[Envelope]) -> Result<(), SinkError> {
@@ -384,7 +377,7 @@ impl EventSink for RedisSink {
     async fn restate(
         &self,
         federation: &Arc<str>,
-        sites: &[(Arc<str>, SiteState)],
+        sites: &[(Arc<str>, SiteNow)],
     ) -> Result<(), SinkError> {
         if sites.is_empty() {
             return Ok(());
@@ -402,12 +395,13 @@ impl EventSink for RedisSink {
                 call.arg(site_key(federation, site));
             }
             call.arg(entry_id(end));
-            for (_, state) in some {
+            for (_, SiteNow { state, power_percent }) in some {
                 call.arg(state.presence.as_str())
                     .arg(desired_of(state.presence))
                     .arg(state.term)
                     .arg(state.sequence)
-                    .arg(state.since.as_millis());
+                    .arg(state.since.as_millis())
+                    .arg(*power_percent);
             }
         }
         let doing = "rewriting the sites";
@@ -464,14 +458,38 @@ fn stream_end(federation: &Arc<str>, at: Cursor) -> StreamEnd {
     }
 }
 
-/// `state` and `desired` in the hash of a site that an event of this kind was issued for.
-fn state_of(kind: EventKind) -> (&'static str, &'static str) {
-    match kind {
+/// What an event changes in its site's hash, besides the term and the sequence.
+fn site_fields(envelope: &Envelope) -> Vec<(&'static str, String)> {
+    let deadline = envelope
+        .deadline
+        .map_or_else(String::new, |at| at.as_millis().to_string());
+    let id = envelope.id.to_string();
+    let (state, desired) = match envelope.kind {
         EventKind::SiteJoining => ("joining", "ready"),
-        EventKind::SiteReady | EventKind::SitePower => ("ready", "ready"),
+        EventKind::SiteReady => ("ready", "ready"),
         EventKind::SiteDraining => ("draining", "drained"),
         EventKind::SiteDrained => ("drained", "drained"),
-    }
+        // How much power a site may use says nothing about whether it trains or leaves: where it stands, and until
+        // when it may drain, stays.
+        EventKind::SitePower => {
+            return vec![
+                (
+                    POWER_PERCENT,
+                    envelope.power_percent.unwrap_or(100).to_string(),
+                ),
+                ("power_event", id),
+                ("power_deadline_ms", deadline),
+            ];
+        }
+    };
+    vec![
+        ("state", state.to_owned()),
+        ("desired", desired.to_owned()),
+        ("since_ms", envelope.time.as_millis().to_string()),
+        ("event", id),
+        ("cause", cause_to_json(&envelope.cause)),
+        ("deadline_ms", deadline),
+    ]
 }
 
 /// What a site is asked to become.

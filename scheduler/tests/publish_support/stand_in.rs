@@ -215,6 +215,7 @@ impl Loop {
                             let _ = ticket.send(self.engine.state().index);
                         }
                     }
+                    Some(Message::LookUp(_)) => panic!("no publisher looks into the journal"),
                     Some(Message::HigherTerm { .. } | Message::SaveCursor { .. }) => {}
                 },
             }

@@ -44,7 +44,7 @@ pub fn admit(
     Ok((level, key))
 }
 
-fn check_scope(scope: &Scope, at: &str, context: &Context<'_>) -> Result<(), Rejection> {
+pub(super) fn check_scope(scope: &Scope, at: &str, context: &Context<'_>) -> Result<(), Rejection> {
     match scope {
         Scope::Site(site) if context.fleet.site(site).is_none() => Err(Rejection::field(
             at,
@@ -178,7 +178,7 @@ fn content_hash(level: &Level) -> [u8; 32] {
 /// first, because the dedupe index keeps hashes over upgrades.
 ///
 /// Gathered first and hashed at once: two dozen small updates cost as much as the hash.
-struct Content {
+pub(super) struct Content {
     hash: Sha256,
     gathered: [u8; Self::GATHERED_MAX],
     len: usize,
@@ -188,7 +188,7 @@ impl Content {
     /// More than the fields of a reading usually take.
     const GATHERED_MAX: usize = 320;
 
-    fn new(purpose: &[u8]) -> Content {
+    pub(super) fn new(purpose: &[u8]) -> Content {
         let mut content = Content {
             hash: Sha256::new(),
             gathered: [0; Self::GATHERED_MAX],
@@ -211,12 +211,12 @@ impl Content {
         self.len += bytes.len();
     }
 
-    fn text(&mut self, text: &str) {
+    pub(super) fn text(&mut self, text: &str) {
         self.put(&(text.len() as u64).to_le_bytes());
         self.put(text.as_bytes());
     }
 
-    fn number(&mut self, number: Option<u64>) {
+    pub(super) fn number(&mut self, number: Option<u64>) {
         self.put(&[u8::from(number.is_some())]);
         self.put(&number.unwrap_or(0).to_le_bytes());
     }
@@ -244,7 +244,7 @@ impl Content {
         }
     }
 
-    fn finish(mut self) -> [u8; 32] {
+    pub(super) fn finish(mut self) -> [u8; 32] {
         self.hash.update(&self.gathered[..self.len]);
         self.hash.finalize().into()
     }

@@ -1,16 +1,20 @@
 //! From bytes to readings: JSON syntax, field names, types, stamps and words.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use sunward_core::grid_event::GridEvent;
 use sunward_core::signal::{Quality, Scope, StreamKey};
 use sunward_core::units::{Basis, Kind};
 
-use super::members::{Draft, Zone, missing};
+use super::members::{Draft, Members, Names, Zone, missing};
 use super::plain;
-use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown};
+use super::{Code, DEPTH_MAX, Malformed, Reading, Rejection, Shown, grid_event};
 
 /// Reads the body of a request: one object, or an array of at most `items_max`.
 ///
@@ -34,7 +38,7 @@ pub(super) fn decode_item_by_item(
     check_depth(body)?;
     let mut json = serde_json::Deserializer::from_slice(body);
     let (drafts, items) = if in_array {
-        Items { items_max }.deserialize(&mut json)
+        Items::new(items_max).deserialize(&mut json)
     } else {
         Draft::deserialize(&mut json).map(|draft| (vec![draft], 1))
     }
@@ -56,6 +60,106 @@ pub(super) fn decode_item_by_item(
         }
     };
     Ok(drafts.into_iter().enumerate().map(read).collect())
+}
+
+/// What an item of a request is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// A reading: what has no `type`.
+    Reading(Reading),
+    /// A grid event: `type: grid_event`.
+    GridEvent(GridEvent),
+}
+
+/// The same for items of every type.
+pub fn decode_items(
+    body: &[u8],
+    items_max: usize,
+) -> Result<Vec<Result<Item, Rejection>>, Malformed> {
+    let in_array = begins_with_bracket(body);
+    let plain = std::str::from_utf8(body)
+        .ok()
+        .and_then(|text| plain::readings(text, in_array, items_max));
+    let readings = match plain {
+        Some(readings) => readings,
+        None if mentions_type(body) => return decode_typed(body, in_array, items_max),
+        None => decode_item_by_item(body, items_max)?,
+    };
+    Ok(readings
+        .into_iter()
+        .map(|reading| reading.map(Item::Reading))
+        .collect())
+}
+
+fn mentions_type(body: &[u8]) -> bool {
+    let key = b"\"type\"";
+    body.windows(key.len()).any(|bytes| bytes == key)
+}
+
+/// Each item by the type that it says it has.
+fn decode_typed(
+    body: &[u8],
+    in_array: bool,
+    items_max: usize,
+) -> Result<Vec<Result<Item, Rejection>>, Malformed> {
+    check_depth(body)?;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let (raws, items) = if in_array {
+        Items::new(items_max).deserialize(&mut json)
+    } else {
+        <&RawValue>::deserialize(&mut json).map(|raw| (vec![raw], 1))
+    }
+    .map_err(|error| syntax(body, &error))?;
+    json.end().map_err(|error| syntax(body, &error))?;
+    if items > items_max {
+        return Err(Malformed::TooManyItems {
+            items,
+            max: items_max,
+        });
+    }
+    let mut shared = Shared::default();
+    let read = |(position, raw): (usize, &RawValue)| {
+        let item = read_typed(raw.get(), &mut shared);
+        if in_array {
+            item.map_err(|rejection| rejection.within(position))
+        } else {
+            item
+        }
+    };
+    Ok(raws.into_iter().enumerate().map(read).collect())
+}
+
+fn read_typed(raw: &str, shared: &mut Shared) -> Result<Item, Rejection> {
+    #[derive(Deserialize)]
+    struct Typed<'a> {
+        #[serde(borrow, rename = "type")]
+        of: Option<Cow<'a, str>>,
+    }
+    let typed = Some(raw).filter(|raw| raw.starts_with('{'));
+    let typed = typed.and_then(|raw| serde_json::from_str::<Typed<'_>>(raw).ok()?.of);
+    // The raw text was valid JSON; what can still fail is a number or a character that does not exist.
+    match typed.as_deref() {
+        None => {
+            let draft: Draft<'_> =
+                serde_json::from_str(raw).unwrap_or_else(|_| Draft::not_an_object());
+            draft.read(shared).map(Item::Reading)
+        }
+        Some(grid_event::TYPE) => {
+            let draft: grid_event::Draft<'_> =
+                serde_json::from_str(raw).unwrap_or_else(|_| grid_event::Draft::not_an_object());
+            draft.read(shared).map(Item::GridEvent)
+        }
+        Some(other) => Err(Rejection::field(
+            "",
+            "type",
+            Code::UnknownType,
+            format!(
+                "{} is not a type of item: leave `type` out for a reading, or send `{}`",
+                Shown(other),
+                grid_event::TYPE
+            ),
+        )),
+    }
 }
 
 fn check_depth(body: &[u8]) -> Result<(), Malformed> {
@@ -157,20 +261,30 @@ fn syntax(body: &[u8], error: &serde_json::Error) -> Malformed {
 }
 
 /// The items of an array, at most `items_max` of them kept, all of them counted.
-struct Items {
+struct Items<T> {
     items_max: usize,
+    of: PhantomData<T>,
 }
 
-impl<'de> DeserializeSeed<'de> for Items {
-    type Value = (Vec<Draft<'de>>, usize);
+impl<T> Items<T> {
+    fn new(items_max: usize) -> Items<T> {
+        Items {
+            items_max,
+            of: PhantomData,
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Items<T> {
+    type Value = (Vec<T>, usize);
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for Items {
-    type Value = (Vec<Draft<'de>>, usize);
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+    type Value = (Vec<T>, usize);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of readings")
@@ -208,6 +322,42 @@ pub(super) fn share(before: &mut Option<Arc<str>>, text: &str) -> Arc<str> {
     match before {
         Some(before) if **before == *text => Arc::clone(before),
         _ => Arc::clone(before.insert(text.into())),
+    }
+}
+
+/// The place that an item is about.
+pub(super) fn scope<'de, const N: usize>(
+    members: &Members<'de, N>,
+    at: &str,
+    shared: &mut Shared,
+) -> Result<Scope, Rejection>
+where
+    Members<'de, N>: Names,
+{
+    match (members.text(at, "site")?, members.raw("zone")) {
+        (Some(site), None) => Ok(Scope::Site(share(&mut shared.place, &site))),
+        (None, Some(raw)) => {
+            let at = format!("{at}/zone");
+            // The raw text was valid JSON; what can still fail is a number out of range.
+            let zone = serde_json::from_str(raw).unwrap_or_else(|_| Zone::not_an_object());
+            zone.check(&at)?;
+            Ok(Scope::Zone {
+                scheme: share(&mut shared.scheme, &zone.required_text(&at, "scheme")?),
+                code: share(&mut shared.place, &zone.required_text(&at, "code")?),
+            })
+        }
+        (None, None) => Err(Rejection::field(
+            at,
+            "site",
+            Code::MissingField,
+            "neither `site` nor `zone` says where the value holds: add one of them",
+        )),
+        (Some(_), Some(_)) => Err(Rejection::field(
+            at,
+            "zone",
+            Code::TwoScopes,
+            "`site` and `zone` both say where the value holds: leave one out",
+        )),
     }
 }
 
@@ -290,37 +440,9 @@ impl Draft<'_> {
         Ok(StreamKey {
             source,
             kind,
-            scope: self.scope(at, shared)?,
+            scope: scope(self, at, shared)?,
             basis,
         })
-    }
-
-    fn scope(&self, at: &str, shared: &mut Shared) -> Result<Scope, Rejection> {
-        match (self.text(at, "site")?, self.raw("zone")) {
-            (Some(site), None) => Ok(Scope::Site(share(&mut shared.place, &site))),
-            (None, Some(raw)) => {
-                let at = format!("{at}/zone");
-                // The raw text was valid JSON; what can still fail is a number out of range.
-                let zone = serde_json::from_str(raw).unwrap_or_else(|_| Zone::not_an_object());
-                zone.check(&at)?;
-                Ok(Scope::Zone {
-                    scheme: share(&mut shared.scheme, &zone.required_text(&at, "scheme")?),
-                    code: share(&mut shared.place, &zone.required_text(&at, "code")?),
-                })
-            }
-            (None, None) => Err(Rejection::field(
-                at,
-                "site",
-                Code::MissingField,
-                "neither `site` nor `zone` says where the value holds: add one of them",
-            )),
-            (Some(_), Some(_)) => Err(Rejection::field(
-                at,
-                "zone",
-                Code::TwoScopes,
-                "`site` and `zone` both say where the value holds: leave one out",
-            )),
-        }
     }
 
     fn value(&self, at: &str, quality: Quality) -> Result<Option<f64>, Rejection> {

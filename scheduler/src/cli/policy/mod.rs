@@ -2,8 +2,12 @@
 
 use std::process::ExitCode;
 
+use super::block_on;
+
+mod explain;
 mod findings;
 mod lint;
+mod rollback;
 mod sources;
 mod validate;
 
@@ -22,11 +26,19 @@ enum Command {
     /// Look for what is valid but wrong.
     #[command(after_help = lint::EXAMPLES)]
     Lint(Box<lint::Args>),
+    /// Why a pool stands where it stands, and why not elsewhere; now or at an instant.
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::Args),
+    /// Back to the policy set that was in force before the present one.
+    #[command(after_help = rollback::EXAMPLES)]
+    Rollback(rollback::Args),
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Validate(args) => validate::run(args),
         Command::Lint(args) => lint::run(args),
+        Command::Explain(args) => block_on(explain::run(args)),
+        Command::Rollback(args) => block_on(rollback::run(args)),
     }
 }

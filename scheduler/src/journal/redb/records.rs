@@ -41,8 +41,14 @@ pub(super) fn store_decisions(
     Ok(())
 }
 
-/// Removes the records of `first..end` and the decisions they caused.
-pub(super) fn remove_before(txn: &WriteTransaction, first: u64, end: u64) -> Result<(), Trouble> {
+/// Removes the records of `first..end` and the decisions they caused, but for the newest of each pool
+/// that `stands`.
+pub(super) fn remove_before(
+    txn: &WriteTransaction,
+    first: u64,
+    end: u64,
+    stands: &dyn Fn(&str) -> bool,
+) -> Result<(), Trouble> {
     let mut records = txn.open_table(RECORDS)?;
     let last = end - 1;
     let last_at_ms = match records.get(last)? {
@@ -57,8 +63,21 @@ pub(super) fn remove_before(txn: &WriteTransaction, first: u64, end: u64) -> Res
     // One range per pool, as a pool's decisions lie together, ordered by time.
     let mut after = String::new();
     while let Some(pool) = first_pool(&decisions, &after)? {
-        let before = (pool.as_str(), i64::MIN, 0, 0)..(pool.as_str(), last_at_ms, end, 0);
-        decisions.retain_in(before, |_, _| false)?;
+        let name = pool.as_str();
+        let cut = (name, last_at_ms, end, 0);
+        let before = (name, i64::MIN, 0, 0)..cut;
+        let newest = match decisions.range(before.clone())?.next_back() {
+            Some(entry) => Some(entry?.0.value()).map(|(_, at, index, nth)| (at, index, nth)),
+            None => None,
+        };
+        match newest {
+            Some((at, index, nth)) if stands(name) => {
+                let older = (name, i64::MIN, 0, 0)..(name, at, index, nth);
+                decisions.retain_in(older, |_, _| false)?;
+            }
+            Some(_) => decisions.retain_in(before, |_, _| false)?,
+            None => {}
+        }
         // A text followed by a zero byte is the first text after it.
         after = pool + "\0";
     }

@@ -47,6 +47,7 @@ fn conforms(make: Make<'_>) {
     a_repeated_id_counts_as_the_newest(&mut *make());
     finds_decisions_by_pool_and_time(&mut *make());
     truncation_takes_decisions_along(&mut *make());
+    what_still_stands_is_kept_by_a_truncation(&mut *make());
 }
 
 fn starts_empty(journal: &mut dyn Journal) {
@@ -142,20 +143,20 @@ fn stops_a_read_at_its_byte_bound(journal: &mut dyn Journal) {
 
 fn truncates_only_what_a_snapshot_covers(journal: &mut dyn Journal) {
     append_many(journal, 10);
-    match journal.truncate_before(2).unwrap_err() {
+    match journal.truncate_before(2, &|_| false).unwrap_err() {
         Error::NotCovered {
             index,
             covered_before,
         } => assert_eq!((index, covered_before), (2, 1)),
         other => panic!("{other}"),
     }
-    assert_eq!(journal.truncate_before(1).unwrap(), 0);
+    assert_eq!(journal.truncate_before(1, &|_| false).unwrap(), 0);
     journal.save_snapshot(6, b"state").unwrap();
-    let error = journal.truncate_before(8).unwrap_err();
+    let error = journal.truncate_before(8, &|_| false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-    assert_eq!(journal.truncate_before(4).unwrap(), 3);
+    assert_eq!(journal.truncate_before(4, &|_| false).unwrap(), 3);
     assert_eq!((journal.first_index(), journal.last_index()), (4, 10));
-    assert_eq!(journal.truncate_before(4).unwrap(), 0);
+    assert_eq!(journal.truncate_before(4, &|_| false).unwrap(), 0);
     assert!(matches!(
         journal.read_from(3, 1),
         Err(Error::Truncated {
@@ -163,11 +164,11 @@ fn truncates_only_what_a_snapshot_covers(journal: &mut dyn Journal) {
             first_index: 4
         })
     ));
-    assert_eq!(journal.truncate_before(7).unwrap(), 3);
+    assert_eq!(journal.truncate_before(7, &|_| false).unwrap(), 3);
     assert_eq!(journal.read_from(7, 100).unwrap().len(), 4);
     // Down to nothing: the order goes on where it was.
     journal.save_snapshot(10, b"state").unwrap();
-    assert_eq!(journal.truncate_before(11).unwrap(), 4);
+    assert_eq!(journal.truncate_before(11, &|_| false).unwrap(), 4);
     assert_eq!((journal.first_index(), journal.last_index()), (11, 10));
     assert_eq!(journal.read_from(11, 100).unwrap(), []);
     append_many(journal, 1);
@@ -296,6 +297,14 @@ fn finds_decisions_by_pool_and_time(journal: &mut dyn Journal) {
     assert_eq!(find("p", 9, 5, 9), []);
     assert_eq!(find("p2", 0, 9_000, 9), [other]);
     assert_eq!(find("p3", 0, 9_000, 9), []);
+    let at = |pool, at| journal.decision_at(pool, at).unwrap();
+    assert_eq!(at("p", 999), None);
+    assert_eq!(at("p", 1_000), Some(first.clone()));
+    assert_eq!(at("p", 1_999), Some(first.clone()));
+    assert_eq!(at("p", 2_000), Some(third.clone()), "the last of one stamp");
+    assert_eq!(at("p", i64::MAX), Some(third));
+    assert_eq!(at("o", i64::MAX), None);
+    assert_eq!(at("p1", i64::MAX), None, "another pool's are no answer");
     // Stored again by a replay: the same entry, not a second one.
     append_decisions(journal, &[second]);
     assert_eq!(journal.decisions("p", 0, 9_000, 9).unwrap(), all);
@@ -314,7 +323,37 @@ fn truncation_takes_decisions_along(journal: &mut dyn Journal) {
     ];
     append_decisions(journal, &decisions);
     journal.save_snapshot(3, b"state").unwrap();
-    assert_eq!(journal.truncate_before(3).unwrap(), 2);
+    assert_eq!(journal.truncate_before(3, &|_| false).unwrap(), 2);
     assert_eq!(journal.decisions("p", 0, 9_000, 9).unwrap(), [kept]);
     assert_eq!(journal.decisions("q", 0, 9_000, 9).unwrap(), []);
+}
+
+fn what_still_stands_is_kept_by_a_truncation(journal: &mut dyn Journal) {
+    append_many(journal, 5);
+    let standing = [
+        decision("p", 2_000, 2, 1, "stands since"),
+        decision("q", 1_000, 1, 0, "the only one"),
+    ];
+    let later = decision("p", 5_000, 5, 0, "later");
+    let gone = [
+        decision("p", 1_000, 1, 0, "gone"),
+        decision("p", 2_000, 2, 0, "gone"),
+        decision("left", 2_000, 2, 0, "gone"),
+    ];
+    append_decisions(journal, &gone);
+    append_decisions(journal, &standing);
+    append_decisions(journal, std::slice::from_ref(&later));
+    journal.save_snapshot(6, b"state").unwrap();
+    let in_the_fleet = |pool: &str| pool != "left";
+    // Twice: what was kept is kept again.
+    assert_eq!(journal.truncate_before(4, &in_the_fleet).unwrap(), 3);
+    assert_eq!(journal.truncate_before(5, &in_the_fleet).unwrap(), 1);
+    let all = |pool: &str| journal.decisions(pool, i64::MIN, i64::MAX, 9).unwrap();
+    assert_eq!(all("p"), [standing[0].clone(), later]);
+    assert_eq!(all("q"), standing[1..]);
+    assert_eq!(all("left"), []);
+    assert_eq!(
+        journal.decision_at("p", 4_999).unwrap(),
+        Some(standing[0].clone())
+    );
 }

@@ -256,7 +256,7 @@ fn a_damaged_snapshot_falls_back_while_the_records_are_there() {
     // The same with the records truncated up to the newest snapshot.
     fs::write(&path, &whole).unwrap();
     let mut journal = open(&path).unwrap();
-    journal.truncate_before(8).unwrap();
+    journal.truncate_before(8, &|_| false).unwrap();
     drop(journal);
     alter(&path, SNAPSHOTS, |snapshots| flip_last_byte(snapshots, 7));
     assert_eq!(damaged_at(open(&path)), 7);
@@ -292,10 +292,10 @@ fn a_long_truncation_takes_several_commits() {
     append_many(&mut journal, 5_000);
     journal.save_snapshot(5_000, b"state").unwrap();
     let before = disk.operations();
-    assert_eq!(journal.truncate_before(4_999).unwrap(), 4_998);
+    assert_eq!(journal.truncate_before(4_999, &|_| false).unwrap(), 4_998);
     assert!(disk.operations() > before);
     assert_eq!(journal.read_from(4_999, 9).unwrap().len(), 2);
-    assert_eq!(journal.truncate_before(5_001).unwrap(), 2);
+    assert_eq!(journal.truncate_before(5_001, &|_| false).unwrap(), 2);
     journal.close().unwrap();
     // The journal's time outlives its records.
     let mut journal = open_disk(&disk, 3).unwrap();

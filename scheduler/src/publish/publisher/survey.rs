@@ -10,6 +10,7 @@ use sunward_core::protocol::outbox::Cursor;
 use sunward_core::rounds::{Federation, NO_FEDERATION, SiteState};
 
 use super::{BATCH_MAX, GREETING_MAX, SURVEY_MAX, position};
+use crate::publish::SiteNow;
 
 /// What the engine has for the sink.
 pub(super) struct Survey {
@@ -42,16 +43,21 @@ pub(super) fn known_federations(engine: &Engine) -> (u64, Vec<Arc<str>>) {
 }
 
 /// Sites with their states.
-pub(super) type Sites = Vec<(Arc<str>, SiteState)>;
+pub(super) type Sites = Vec<(Arc<str>, SiteNow)>;
 
 /// The sites of those federations that have any.
 pub(super) fn sites_of(engine: &Engine, federations: Vec<Arc<str>>) -> Vec<(Arc<str>, Sites)> {
     let sites = |federation: Arc<str>| {
         let known = &engine.state().federations.get(&federation)?.sites;
-        let states = known
-            .iter()
-            .map(|(site, state)| (site.clone(), state.clone()));
-        let states: Sites = states.collect();
+        let power = &engine.state().power_percent;
+        let now = |(site, state): (&Arc<str>, &SiteState)| {
+            let now = SiteNow {
+                state: state.clone(),
+                power_percent: power.get(site).copied().unwrap_or(100),
+            };
+            (site.clone(), now)
+        };
+        let states: Sites = known.iter().map(now).collect();
         (!states.is_empty()).then_some((federation, states))
     };
     federations.into_iter().filter_map(sites).collect()
