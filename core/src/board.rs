@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sunward_policies::facts::{Ahead, Reading};
 use sunward_policies::time::{Span, Timestamp};
 
+use crate::derived::Derived;
 use crate::signal::{Issue, Level, Quality, StreamKey};
 
 /// Streams that the board holds at most; a level of one more is answered with `board_full`.
@@ -99,6 +100,10 @@ pub struct Board {
     /// The keys whose hash was taken already.
     #[serde(skip)]
     collided: BTreeMap<StreamKey, StreamId>,
+    /// The stream after the one that was posted last. Senders keep to an order, so it is most
+    /// often the next one, and then its key is compared and not looked up.
+    #[serde(skip)]
+    likely: Derived<usize>,
 }
 
 impl Board {
@@ -139,6 +144,14 @@ impl Board {
 
     /// The id of `key`, made if absent; `None` when the board is full.
     pub fn intern(&mut self, key: &StreamKey) -> Option<StreamId> {
+        let likely = self.likely.0;
+        if self
+            .streams
+            .get(likely)
+            .is_some_and(|stream| stream.key == *key)
+        {
+            return Some(StreamId(likely as u32));
+        }
         if let Some(id) = self.find(key) {
             return Some(id);
         }
@@ -201,6 +214,8 @@ impl Board {
         else {
             return Posted::BoardFull;
         };
+        let next = id.index() + 1;
+        self.likely = Derived(if next < self.streams.len() { next } else { 0 });
         let stream = &mut self.streams[id.index()];
         let superseded =
             matches!((level.sequence, stream.sequence_max), (Some(new), Some(max)) if new < max);
@@ -244,6 +259,10 @@ impl Stream {
     }
 
     fn insert(&mut self, issue: Issue) {
+        let last = self.issues.last();
+        if last.is_none_or(|last| last.valid_from < issue.valid_from) {
+            return self.issues.push(issue);
+        }
         let kind = self.key.kind;
         let start = self
             .issues
@@ -266,6 +285,9 @@ impl Stream {
 
     /// Drops what ended, but for the last few.
     fn prune(&mut self, at: Timestamp) {
+        if self.issues.len() <= 2 * ISSUES_PAST_MAX {
+            return;
+        }
         let past = self
             .issues
             .iter()
@@ -290,21 +312,29 @@ impl Stream {
 
     /// The issue that holds at `t`, if one does.
     pub fn holds(&self, t: Timestamp) -> Option<&Issue> {
-        let kind = self.key.kind;
-        self.issues
-            .iter()
-            .take_while(|issue| issue.valid_from <= t)
-            .filter(|issue| issue.covers(t))
-            .max_by(|a, b| a.precedence(b, kind))
+        self.at(t).0
+    }
+
+    /// The issue that holds at `t`, if one does, and where the first later one begins.
+    fn at(&self, t: Timestamp) -> (Option<&Issue>, Option<Timestamp>) {
+        let mut holds: Option<&Issue> = None;
+        for issue in &self.issues {
+            if issue.valid_from > t {
+                return (holds, Some(issue.valid_from));
+            }
+            if t < issue.valid_to
+                && holds.is_none_or(|known| known.precedence(issue, self.key.kind).is_le())
+            {
+                holds = Some(issue);
+            }
+        }
+        (holds, None)
     }
 
     /// What the stream says at `t` to a policy that believes a value for `max_age`.
     pub fn answer(&self, t: Timestamp, max_age: Span) -> Answer {
-        let next_start = self
-            .issues
-            .get(self.issues.partition_point(|issue| issue.valid_from <= t))
-            .map(|issue| issue.valid_from);
-        let Some(issue) = self.holds(t) else {
+        let (holds, next_start) = self.at(t);
+        let Some(issue) = holds else {
             return Answer {
                 reading: Reading::Missing,
                 received_at: None,

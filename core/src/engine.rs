@@ -25,6 +25,7 @@ use crate::ledger::{Claim, Observed, retry_draw};
 use crate::orders::Orders;
 use crate::pools::{self, Context, PoolState, Pools, Wiring};
 pub use crate::state::{Digest, State};
+use crate::timers::Timers;
 
 mod acting;
 mod sites;
@@ -49,9 +50,9 @@ pub struct Engine {
     /// The most workers that an emergency or a limit leaves a pool, as it was last worked out for its site.
     most: BTreeMap<u32, u32>,
     /// Pools to judge at an instant; an entry may be early, never late.
-    timers: BTreeSet<(Timestamp, u32)>,
-    /// Pools touched by the group being applied, in order.
-    touched: Vec<u32>,
+    timers: Timers,
+    /// Pools touched by the group being applied.
+    touched: Vec<Touched>,
     /// Fleet or policies were replaced by the group being applied.
     replaced: bool,
     /// What a snapshot held and this core can't read.
@@ -60,6 +61,30 @@ pub struct Engine {
     scales: Vec<Action>,
     #[cfg(feature = "plant")]
     plant: Option<crate::plant::Plant>,
+}
+
+/// A pool to settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Touched {
+    pool: u32,
+    /// By something else than a reading or the time: it is settled in full.
+    by_event: bool,
+}
+
+impl Touched {
+    fn by_event(pool: u32) -> Touched {
+        Touched {
+            pool,
+            by_event: true,
+        }
+    }
+
+    fn by_reading_or_time(pool: u32) -> Touched {
+        Touched {
+            pool,
+            by_event: false,
+        }
+    }
 }
 
 impl Default for Engine {
@@ -101,7 +126,7 @@ impl Engine {
             orders: Orders::default(),
             orders_stale: false,
             most: BTreeMap::new(),
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             touched: Vec::new(),
             replaced: false,
             unreadable,
@@ -194,7 +219,7 @@ impl Engine {
 
     /// The first instant at which time alone may change something; submit a tick then.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
-        let timer = self.timers.first().map(|(at, _)| *at);
+        let timer = self.timers.first();
         timer.into_iter().chain(self.orders.next()).min()
     }
 
@@ -219,13 +244,18 @@ impl Engine {
         self.advance_orders(out);
         self.wake_due();
         let mut touched = std::mem::take(&mut self.touched);
-        touched.sort_unstable();
-        touched.dedup();
+        if !touched.is_sorted_by(|a, b| a.pool < b.pool) {
+            touched.sort_unstable();
+            touched.dedup_by(|later, kept| {
+                kept.by_event |= later.by_event && later.pool == kept.pool;
+                later.pool == kept.pool
+            });
+        }
         let mut acting = BTreeSet::new();
-        for pool in touched.drain(..) {
-            match self.acting_site(pool) {
+        for touched in touched.drain(..) {
+            match self.acting_site(touched.pool) {
                 Some(site) => _ = acting.insert(site),
-                None => self.settle_pool(pool, out),
+                None => self.settle_pool(touched, out),
             }
         }
         self.touched = touched;
@@ -286,26 +316,23 @@ impl Engine {
     }
 
     fn touch_stream(&mut self, stream: StreamId) {
-        self.touched.extend_from_slice(self.wiring.readers(stream));
+        let readers = self.wiring.readers(stream).iter().copied();
+        self.touched
+            .extend(readers.map(Touched::by_reading_or_time));
     }
 
     fn touch_all(&mut self) {
-        self.touched.extend(0..self.wiring.pools().len() as u32);
+        let pools = 0..self.wiring.pools().len() as u32;
+        self.touched.extend(pools.map(Touched::by_event));
     }
 
     /// Moves the pools that are due from the timers to the touched ones.
     fn wake_due(&mut self) {
-        while let Some((due, pool)) = self
-            .timers
-            .first()
-            .copied()
-            .filter(|(due, _)| *due <= self.state.at)
-        {
-            self.timers.remove(&(due, pool));
+        while let Some(pool) = self.timers.pop_due(self.state.at) {
             if let Some(state) = self.pool_mut(pool) {
                 state.wake_at = None;
             }
-            self.touched.push(pool);
+            self.touched.push(Touched::by_reading_or_time(pool));
         }
     }
 
@@ -353,7 +380,7 @@ impl Engine {
             return;
         }
         report_foreign(&seen.pool, observed, index, out);
-        self.touched.push(id);
+        self.touched.push(Touched::by_event(id));
     }
 
     fn settle(&mut self, settled: &Settled, out: &mut Effects) {
@@ -404,7 +431,7 @@ impl Engine {
         if counts && matches!(settled.outcome, Outcome::Conflict | Outcome::Failed { .. }) {
             pool.ledger.generation += 1;
         }
-        self.touched.push(id);
+        self.touched.push(Touched::by_event(id));
     }
 
     fn replace_fleet(&mut self, file: &PackedFile, out: &mut Effects) {
@@ -503,13 +530,9 @@ impl Engine {
         for (id, state) in self.state.pools.values_mut().enumerate() {
             state.keep_memories(&self.policies, self.wiring.rules(id as u32));
         }
-        self.timers = self
-            .state
-            .pools
-            .iter()
-            .enumerate()
-            .filter_map(|(id, (_, state))| Some((state.wake_at?, id as u32)))
-            .collect();
+        let due = self.state.pools.iter().enumerate();
+        let due = due.filter_map(|(id, (_, state))| Some((state.wake_at?, id as u32)));
+        self.timers = Timers::new(self.wiring.pools().len(), due);
         let metered = self.wiring.metered();
         self.state.draws.retain(|site, _| metered.contains(site));
         for site in metered.clone() {
@@ -555,7 +578,8 @@ impl Engine {
     }
 
     /// The whole way of one pool that is planned alone.
-    fn settle_pool(&mut self, id: u32, out: &mut Effects) {
+    fn settle_pool(&mut self, touched: Touched, out: &mut Effects) {
+        let id = touched.pool;
         #[cfg(feature = "plant")]
         if self.blocked(id) {
             return;
@@ -564,23 +588,30 @@ impl Engine {
         let (Some(pool), Some(state)) = (wiring.pools().get(id as usize), pools.at_mut(id)) else {
             return;
         };
-        let settled = state.settle(pool, wiring.rules(id), &context, out);
+        let governing = wiring.rules(id);
+        if !touched.by_event
+            && let Some(wake_at) = state.stays(pool, governing, &context)
+        {
+            debug_assert!(state.would_stay(pool, governing, &context, wake_at));
+            return self.wake(id, wake_at);
+        }
+        let settled = state.settle(pool, governing, &context, out);
         self.follow_up(id, settled, out);
+    }
+
+    /// Wakes a pool at `at`, unless it is woken earlier.
+    fn wake(&mut self, id: u32, at: Option<Timestamp>) {
+        if let (Some(at), Some(state)) = (at, self.state.pools.at_mut(id))
+            && state.wake_at.is_none_or(|known| at < known)
+        {
+            state.wake_at = Some(at);
+            self.timers.set(id, at);
+        }
     }
 
     /// What settling a pool asks of the engine: its timer, its site's events, its write.
     fn follow_up(&mut self, id: u32, settled: pools::Settled, out: &mut Effects) {
-        let Some(state) = self.state.pools.at_mut(id) else {
-            return;
-        };
-        if let Some(at) = settled.wake_at
-            && state.wake_at.is_none_or(|known| at < known)
-        {
-            if let Some(known) = state.wake_at.replace(at) {
-                self.timers.remove(&(known, id));
-            }
-            self.timers.insert((at, id));
-        }
+        self.wake(id, settled.wake_at);
         if settled.site_touched
             && let Some(pool) = self.wiring.pools().get(id as usize)
         {
@@ -601,7 +632,7 @@ impl Engine {
                 .is_some_and(|known| known.name == *cluster);
             if let Some(state) = self.state.pools.at_mut(id as u32).filter(|_| behind) {
                 state.ledger.hurry();
-                self.touched.push(id as u32);
+                self.touched.push(Touched::by_event(id as u32));
             }
         }
     }
@@ -609,14 +640,14 @@ impl Engine {
     /// The planted bug of a loop that waits for one pool's start before it looks at the next.
     #[cfg(feature = "plant")]
     fn blocked(&mut self, id: u32) -> bool {
+        if !planted!(self.plant, BlockingStart) {
+            return false;
+        }
         let starting = |(other, (_, pool)): (usize, (&Arc<str>, &PoolState))| {
             let ready = pool.ledger.confirmed.map_or(0, |known| known.ready);
             other != id as usize && pool.ledger.desired.is_some_and(|wanted| wanted > ready)
         };
-        let others_start = self.state.pools.iter().enumerate().any(starting);
-        // Not even this bug keeps an operator or the grid waiting.
-        let ordered = self.orders.of(id).is_some();
-        if !(planted!(self.plant, BlockingStart) && others_start) || ordered {
+        if !self.state.pools.iter().enumerate().any(starting) {
             return false;
         }
         let again = self.state.at + sunward_policies::time::Span::from_secs(10);
@@ -624,7 +655,7 @@ impl Engine {
             && pool.wake_at.is_none()
         {
             pool.wake_at = Some(again);
-            self.timers.insert((again, id));
+            self.timers.set(id, again);
         }
         true
     }

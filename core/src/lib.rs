@@ -19,6 +19,7 @@ pub mod action;
 pub mod board;
 mod calendars;
 pub mod draw;
+mod derived;
 pub mod engine;
 pub mod event;
 pub mod fleet;
@@ -38,5 +39,6 @@ pub mod rounds;
 pub mod signal;
 mod site_limit;
 pub mod state;
+mod timers;
 
 pub use sunward_policies::{time, units};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Engine;
+use super::{Engine, Touched};
 use crate::action::{Action, Cause, Effects, Reply};
 use crate::grid_event::{GRID_EVENTS_MAX, GridEvent, GridEventKind, KnownGridEvent};
 use crate::orders::{Orders, SiteOrder};
@@ -145,7 +145,8 @@ impl Engine {
         self.state.grid_events.retain(|_, known| !forgotten(known));
         let orders = self.current_orders();
         let pools = self.wiring.pools().len();
-        self.touched.extend(orders.differ(&self.orders, pools));
+        let differ = orders.differ(&self.orders, pools).into_iter();
+        self.touched.extend(differ.map(Touched::by_event));
         self.orders = orders;
         let orders = &self.orders;
         let held = self.state.power_percent.keys();
@@ -192,7 +193,7 @@ impl Engine {
         let cause = self.power_cause(&order);
         self.set_site_power(site, percent, &cause, out);
         for id in ids {
-            self.settle_pool(id, out);
+            self.settle_pool(Touched::by_event(id), out);
         }
     }
 

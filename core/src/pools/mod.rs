@@ -17,14 +17,16 @@ use sunward_policies::policy::PolicySet;
 use sunward_policies::rules::Memory;
 use sunward_policies::time::{Span, Timestamp};
 
+use self::calm::Calm;
 use self::decider::{Decider, HOLDING, lacks_data};
-use self::earliest::Earliest;
+use self::earliest::{Earliest, earlier};
 use self::explain::decision;
 use self::outlook::BoardOutlook;
 use self::readings::Readings;
 use crate::action::{Action, Cause, Effects, Scale};
 use crate::board::Board;
 use crate::calendars::Calendars;
+use crate::derived::Derived;
 use crate::draw::DrawHistory;
 use crate::event::PoolObservation;
 use crate::fleet::Pool;
@@ -36,6 +38,7 @@ use crate::planner::{Course, Plan, plan};
 
 mod all;
 mod ask;
+mod calm;
 mod decider;
 mod earliest;
 mod explain;
@@ -96,13 +99,18 @@ pub struct PoolState {
     pub target: String,
     /// Wanted and ready workers as they were last summed up for the site.
     pub told: Option<(u32, u32)>,
+    /// What the last settling was based on, if it changed nothing.
+    #[serde(skip)]
+    calm: Derived<Option<Calm>>,
 }
 
 /// What settling a pool asks of the engine.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Settled {
     /// Wake the pool then.
     pub wake_at: Option<Timestamp>,
+    /// The same, for all but what the streams say.
+    own_wake_at: Option<Timestamp>,
     /// The site's sums may have changed.
     pub site_touched: bool,
     /// Why, where a decision was taken.
@@ -152,7 +160,7 @@ pub struct Judged<'a> {
     /// Policies with a score that is known.
     scores: SmallVec<[(u32, f64); 2]>,
     winner: Option<usize>,
-    next_change_at: Option<Timestamp>,
+    next: Earliest,
 }
 
 impl<'a> Judged<'a> {
@@ -206,6 +214,7 @@ impl PoolState {
 
     /// Carries memories over to a new wiring: a rule that is unchanged remembers.
     pub fn keep_memories(&mut self, policies: &PolicySet, governing: &[Governing]) {
+        self.calm = Derived(None);
         let old = std::mem::take(&mut self.memories);
         for policy in governing
             .iter()
@@ -243,12 +252,19 @@ impl PoolState {
         context: &Context<'_>,
         out: &mut Effects,
     ) -> Settled {
+        self.calm = Derived(None);
         if self.ledger.desired.is_none() {
             return self.command(pool, context, Settled::default(), out);
         }
         let judged = self.judge(pool, governing, context);
         let plan = self.plan(pool, context);
-        self.carry_out(pool, governing, context, &judged, &plan, out)
+        let actions = out.actions.len();
+        let settled = self.carry_out(pool, governing, context, &judged, &plan, out);
+        let ordered = settled.scale.is_some() || out.actions.len() > actions;
+        if settled.cause.is_none() && !ordered {
+            self.calm_down(pool, governing, context, settled.own_wake_at);
+        }
+        settled
     }
 
     /// The target of a pool that is planned alone, from its ask.
@@ -276,13 +292,14 @@ impl PoolState {
         out: &mut Effects,
     ) -> Settled {
         let mut wake = Earliest::after(context.now);
-        wake.add(judged.next_change_at);
+        wake.join(judged.next);
         wake.add(plan.next_change_at);
         let cause = self.decide(pool, governing, context, judged, plan, wake.at, out);
         let ready = self.ledger.confirmed.map_or(0, |known| known.ready);
         let now_so = self.ledger.desired.map(|wanted| (wanted, ready));
         let settled = Settled {
             wake_at: wake.at,
+            own_wake_at: wake.own,
             site_touched: self.told != now_so,
             cause,
             scale: None,
@@ -310,9 +327,9 @@ impl PoolState {
             Next::Nothing => {}
             Next::Wait(at) => {
                 let mut wake = Earliest::after(context.now);
-                wake.add(settled.wake_at);
                 wake.add(Some(at));
-                settled.wake_at = wake.at;
+                settled.wake_at = earlier(settled.wake_at, wake.at);
+                settled.own_wake_at = earlier(settled.own_wake_at, wake.own);
             }
             Next::Claim => out.actions.push(Action::Claim {
                 pool: pool.name.clone(),
@@ -421,35 +438,25 @@ impl PoolState {
         governing: &[Governing],
         context: &Context<'a>,
     ) -> Judged<'a> {
-        let known = self.ledger.confirmed;
-        let facts = PoolFacts {
-            wanted: self.ledger.desired.unwrap_or(0),
-            ready: known.map_or(0, |known| known.ready),
-            min: pool.min_workers,
-            max: pool.max_workers,
-            training_kw: pool.training_kw,
-            ready_after: pool.ready_after,
-            site_power_limit_kw: pool.site_power_limit_kw,
-        };
+        let facts = self.facts(pool);
         let running = facts.wanted > pool.min_workers;
         let mut judged = Judged {
             candidates: SmallVec::new(),
             policies: SmallVec::new(),
             scores: SmallVec::new(),
             winner: None,
-            next_change_at: None,
+            next: Earliest::after(context.now),
         };
-        let mut next = Earliest::after(context.now);
         let mut memories = self.memories.iter_mut();
         let mut readings = Readings::default();
         for governing in governing {
             let Some(policy) = context.policies.policies().get(governing.policy) else {
                 continue;
             };
-            readings.read(policy, &governing.streams, pool, context, &mut next);
+            readings.read(policy, &governing.streams, pool, context, &mut judged.next);
             let calendars = context.calendars.of(governing.policy);
             for calendar in calendars {
-                next.add(calendar.until);
+                judged.next.add(calendar.until);
             }
             let facts = Facts {
                 now: context.now,
@@ -480,7 +487,7 @@ impl PoolState {
                     memory.restarted(context.now);
                 }
                 let judgement = rule.rule.judge(&facts, memory);
-                next.add(judgement.next_change_at);
+                judged.next.add(judgement.next_change_at);
                 judged.policies.push(governing.policy as u32);
                 judged.candidates.push(Candidate {
                     policy,
@@ -490,13 +497,24 @@ impl PoolState {
             }
         }
         judged.winner = arbitrate(&judged.candidates);
-        judged.next_change_at = next.at;
         self.ask = judged.ask();
         self.ask.most = context.most;
         if let Some(order) = context.order {
             self.ask.pin = order.pin_with(self.ask.policy(context.policies));
         }
         judged
+    }
+
+    fn facts(&self, pool: &Pool) -> PoolFacts {
+        PoolFacts {
+            wanted: self.ledger.desired.unwrap_or(0),
+            ready: self.ledger.confirmed.map_or(0, |known| known.ready),
+            min: pool.min_workers,
+            max: pool.max_workers,
+            training_kw: pool.training_kw,
+            ready_after: pool.ready_after,
+            site_power_limit_kw: pool.site_power_limit_kw,
+        }
     }
 
     /// True when the pool may be written and nothing is outstanding.

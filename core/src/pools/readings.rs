@@ -48,7 +48,7 @@ impl Readings {
         self.many_samples.clear();
         for (index, (signal, stream)) in policy.signals.iter().zip(streams).enumerate() {
             let seen = see(signal, *stream, pool, context);
-            next.add(seen.next_change_at);
+            next.add_reading(seen.next_change_at);
             let samples = stream.map_or(0, |stream| context.board.stream(stream).readings);
             let reading = seen.reading;
             #[cfg(feature = "plant")]

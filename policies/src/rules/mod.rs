@@ -120,6 +120,14 @@ pub trait Rule: Send + Sync + fmt::Debug {
     /// outcome.
     fn judge(&self, facts: &Facts<'_>, memory: &mut Memory) -> Judgement;
 
+    /// Everything in the facts that its judgement depends on, in one number: once judged, and until that judgement's
+    /// `next_change_at`, judging again where the situation is the same changes neither the judgement nor the memory
+    /// (every replica must come to the same state, whether it judged or not). Most readings flip nothing, and this is
+    /// how that is seen without judging. `None`: only judging tells, as for whatever looks ahead or counts readings.
+    fn situation(&self, _facts: &Facts<'_>) -> Option<u64> {
+        None
+    }
+
     /// The bindings that it reads.
     fn signals(&self) -> SignalSet;
 

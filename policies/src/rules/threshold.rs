@@ -409,6 +409,21 @@ impl Rule for Threshold {
         judgement
     }
 
+    fn situation(&self, facts: &Facts<'_>) -> Option<u64> {
+        let counts = |side: &Side| side.samples > 1;
+        let counts = counts(&self.activate) || self.release.as_ref().is_some_and(counts);
+        if counts || self.window.is_some() || self.workers.is_some() {
+            return None;
+        }
+        let activate = self.activate.when.evaluate(facts)?;
+        let release = match &self.release {
+            Some(release) => release.when.evaluate(facts)?,
+            None => !activate,
+        };
+        // Where both hold, the timer may begin anew at each judging.
+        (!(activate && release)).then_some(u64::from(activate) | u64::from(release) << 1)
+    }
+
     fn signals(&self) -> SignalSet {
         let mut signals = self.activate.when.signals();
         if let Some(release) = &self.release {

@@ -529,6 +529,30 @@ proptest! {
     }
 
     #[test]
+    fn the_same_situation_until_the_next_change_means_the_same_judgement(
+        rule in any_rule(), changes in any_changes(), latched: bool, later in any_changes(), wait in 0..20_i64,
+    ) {
+        let situation = |now, values: [f64; 2]| {
+            let readings = values.map(reading);
+            rule.situation(&Facts::present(now, &readings, POOL))
+        };
+        let mut memory = Memory::new(latched);
+        for (at, values) in changes {
+            let judgement = judge(&rule, &mut memory, minute(at), values);
+            let before = situation(minute(at), values);
+            let now = minute(at + wait);
+            for (_, values) in &later {
+                let same = before.is_some() && situation(now, *values) == before;
+                if same && judgement.next_change_at.is_none_or(|next| now < next) {
+                    let mut other = memory.clone();
+                    prop_assert_eq!(judge(&rule, &mut other, now, *values), judgement);
+                    prop_assert_eq!(&other, &memory);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn absence_of_data_never_activates(
         rule in any_rule(), changes in any_changes(), latched: bool, from in 0..200_i64,
     ) {

@@ -1,13 +1,12 @@
-//! The world: discrete events on one heap, simulated time, one seed.
+//! The world: discrete events in one queue, simulated time, one seed.
 //!
 //! It drives the production core as the daemon does: [`Engine::step`] and the protocol modules
 //! (group commit, leader gate, slots, outbox cursor) are the shipped ones. What they talk to are
 //! stand-ins: API servers (`cluster`), Redis (`streams`), the journal (`log`), partners
 //! (`signals`). Participants of the training job come with a later issue; they will be events
-//! of this heap like everyone else.
+//! of this queue like everyone else.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -31,6 +30,7 @@ mod disturb;
 mod lives;
 mod log;
 mod publisher;
+mod queue;
 mod settle;
 mod signals;
 mod streams;
@@ -41,6 +41,7 @@ use self::cluster::{Clusters, Seen};
 use self::daemon::{Forming, Replica};
 use self::disturb::Ending;
 use self::log::Log;
+use self::queue::Queue;
 use self::signals::{Batch, Reading, Source};
 use self::streams::Streams;
 
@@ -167,34 +168,6 @@ impl Happening {
     }
 }
 
-/// A happening and when it is due; of two at one instant the older comes first.
-struct Due {
-    at: Timestamp,
-    order: u64,
-    happening: Happening,
-}
-
-impl Ord for Due {
-    /// Reversed: the greatest is the one that is due first.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
-}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Due {}
-
 /// Draws by purpose.
 struct Dice {
     network: Draws,
@@ -210,8 +183,7 @@ struct World<'a> {
     scenario: &'a Scenario,
     options: &'a Options,
     now: Timestamp,
-    order: u64,
-    heap: BinaryHeap<Due>,
+    queue: Queue<Happening>,
     dice: Dice,
     log: Log,
     replicas: Vec<Replica>,
@@ -246,13 +218,13 @@ pub fn prepare<'a>(scenario: &'a Scenario, options: &'a Options) -> Prepared<'a>
     Prepared(World::new(scenario, options))
 }
 
-impl Prepared<'_> {
+impl<'a> Prepared<'a> {
     /// Plays it to its end.
-    pub fn play(self) -> Outcome {
+    pub fn play(self) -> Played<'a> {
         let mut world = self.0;
         world.begin();
         let mut happenings = 0_u64;
-        while let Some(Due { at, happening, .. }) = world.heap.pop() {
+        while let Some((at, happening)) = world.queue.pop() {
             if at >= world.scenario.end {
                 break;
             }
@@ -263,13 +235,23 @@ impl Prepared<'_> {
             world.now = at;
             world.happens(happening);
         }
-        world.finish()
+        Played(world)
+    }
+}
+
+/// A run that is over, and has not been looked at yet.
+pub struct Played<'a>(World<'a>);
+
+impl Played<'_> {
+    /// The last checks, the digest and the accounts.
+    pub fn outcome(self) -> Outcome {
+        self.0.finish()
     }
 }
 
 /// Runs a scenario to its end.
 pub fn run(scenario: &Scenario, options: &Options) -> Outcome {
-    prepare(scenario, options).play()
+    prepare(scenario, options).play().outcome()
 }
 
 impl<'a> World<'a> {
@@ -287,8 +269,7 @@ impl<'a> World<'a> {
             scenario,
             options,
             now: scenario.start,
-            order: 0,
-            heap: BinaryHeap::new(),
+            queue: Queue::default(),
             dice: Dice {
                 network: draws("network"),
                 disk: draws("disk"),
@@ -333,14 +314,9 @@ impl<'a> World<'a> {
         self.take_lease(0);
     }
 
-    /// Time is not due before `at`; equal instants keep the order in which they were pushed.
+    /// Equal instants keep the order in which they were pushed.
     fn push(&mut self, at: Timestamp, happening: Happening) {
-        self.order += 1;
-        self.heap.push(Due {
-            at: at.max(self.now),
-            order: self.order,
-            happening,
-        });
+        self.queue.push(at.max(self.now), happening);
     }
 
     fn after(&mut self, wait: Span, happening: Happening) {

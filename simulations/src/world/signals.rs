@@ -20,6 +20,8 @@ pub(super) struct Source {
     stream: StreamKey,
     samples: Vec<Sample>,
     next: usize,
+    /// When it sends that one.
+    due: Option<Timestamp>,
     lag: Span,
     silent_until: Timestamp,
     /// Silent until then by a fault.
@@ -28,12 +30,16 @@ pub(super) struct Source {
     pub(super) zero_until: Timestamp,
     /// The sites whose carbon it measures.
     sites: Vec<usize>,
+    /// The last value that they were told, and the level that it is.
+    noted: (Option<f64>, CarbonLevel),
 }
 
 impl Source {
-    pub(super) fn next_at(&self) -> Option<Timestamp> {
-        let sample = self.samples.get(self.next)?;
-        Some(sample.issued_at.unwrap_or(sample.from) + self.lag)
+    /// The next sample is the one at `next`.
+    fn turn_to(&mut self, next: usize) {
+        self.next = next;
+        let sent_at = |sample: &Sample| sample.issued_at.unwrap_or(sample.from) + self.lag;
+        self.due = self.samples.get(next).map(sent_at);
     }
 }
 
@@ -110,16 +116,20 @@ pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
             .iter()
             .enumerate()
             .filter(|(_, site)| carbon && lies_in(site));
-        Source {
+        let mut source = Source {
             stream: spec.stream.clone(),
             samples: scenario.samples(spec, seed),
             next: 0,
+            due: None,
             lag: spec.lag,
             silent_until: spec.silent_until,
             out_until: Timestamp::MIN,
             zero_until: Timestamp::MIN,
             sites: measured.map(|(index, _)| index).collect(),
-        }
+            noted: (None, CarbonLevel::Missing),
+        };
+        source.turn_to(0);
+        source
     };
     scenario.sources.iter().map(source).collect()
 }
@@ -127,7 +137,7 @@ pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
 impl World<'_> {
     /// Plans the next instant at which some source sends.
     pub(super) fn plan_emit(&mut self) {
-        let next = self.sources.iter().filter_map(Source::next_at).min();
+        let next = self.sources.iter().filter_map(|source| source.due).min();
         if let Some(at) = next {
             self.push(at, Happening::Emit);
         }
@@ -136,12 +146,12 @@ impl World<'_> {
     /// Sends every reading that is due.
     pub(super) fn emit(&mut self) {
         for index in 0..self.sources.len() {
-            while self.sources[index]
-                .next_at()
-                .is_some_and(|at| at <= self.now)
-            {
+            while self.sources[index].due.is_some_and(|at| at <= self.now) {
                 self.emit_next(index);
             }
+        }
+        if !self.batch.events().is_empty() {
+            self.kick_soon(0);
         }
         self.plan_emit();
     }
@@ -149,7 +159,7 @@ impl World<'_> {
     fn emit_next(&mut self, index: usize) {
         let source = &mut self.sources[index];
         let (number, sample) = (source.next, source.samples[source.next]);
-        source.next += 1;
+        source.turn_to(number + 1);
         let zero = source.zero_until > self.now;
         let out = source.out_until.max(source.silent_until) > self.now;
         self.note_carbon(index, &sample);
@@ -170,21 +180,22 @@ impl World<'_> {
             let level = self.level(index, number, &sample, zero);
             self.batch.put(index, Event::SignalAccepted(level));
         }
-        self.kick_soon(0);
     }
 
     /// What a site's energy costs from now on, whatever the daemon hears of it.
     fn note_carbon(&mut self, index: usize, sample: &Sample) {
-        if self.sources[index].sites.is_empty() || sample.issued_at.is_some() {
+        let source = &mut self.sources[index];
+        if source.sites.is_empty() || sample.issued_at.is_some() {
             return;
         }
-        let level = sample
-            .value
-            .map_or(CarbonLevel::Missing, CarbonLevel::from_grams);
-        let average = self.sources[index].stream.basis == Some(Basis::Average);
-        for i in 0..self.sources[index].sites.len() {
-            let site = self.sources[index].sites[i];
-            self.accounts.carbon(site, self.now, level, average);
+        if source.noted.0 != sample.value {
+            let level = sample.value.map(CarbonLevel::from_grams);
+            source.noted = (sample.value, level.unwrap_or(CarbonLevel::Missing));
+        }
+        let average = source.stream.basis == Some(Basis::Average);
+        for site in &source.sites {
+            self.accounts
+                .carbon(*site, self.now, source.noted.1, average);
         }
     }
 
