@@ -132,6 +132,7 @@ impl Load<'_> {
             effect,
             owner: form.owner.clone().unwrap_or_else(|| OWNER.to_owned()),
             reason: form.reason.clone().unwrap_or_else(|| OWNER.to_owned()),
+            set_by: OWNER.to_owned(),
             set_at: at,
             expires_at: at + lasts,
         }))
