@@ -152,6 +152,7 @@ impl Engine {
     #[must_use]
     pub fn planted(mut self, plant: Option<crate::plant::Plant>) -> Engine {
         self.plant = plant;
+        self.calendars.plant = plant;
         self
     }
 
