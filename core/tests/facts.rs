@@ -167,7 +167,7 @@ fn forecast(end: i64, believed: &str, issued_before: i64) -> World {
     let mut world = World::new(FLEET, &[&text]);
     world.run_to(minute(14));
     let at = 14 - issued_before;
-    post(&mut world, 14, issued(at, 14, end, 50.0, Quality::Forecast));
+    post(&mut world, 14, issued(at, 15, end, 50.0, Quality::Forecast));
     post(
         &mut world,
         14,
@@ -188,7 +188,7 @@ fn a_start_is_made_only_if_the_forecast_says_that_it_pays() {
 
 #[test]
 fn workers_follow_the_expression_by_steps_only_where_the_trainer_is_elastic() {
-    let rest = "  activate: {when: carbon < 100}\n  workers: floor(carbon / 25)\n";
+    let rest = "  activate: {when: carbon < 100}\n  workers: \"carbon < 50 ? 1 : carbon < 70 ? 2 : 3\"\n";
     let text = policy("", rest);
     let mut world = World::new(FLEET, &[&text]);
     world.carbon(15, "CAISO_NORTH", 60.0);

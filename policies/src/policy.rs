@@ -102,6 +102,8 @@ pub struct CalendarBinding {
     pub name: String,
     /// Its windows.
     pub calendar: Calendar,
+    /// The cron expression as it was written, how long each window lasts and in which zone, for showing.
+    pub words: String,
     /// Where the file says so.
     pub range: TextRange,
 }

@@ -234,7 +234,7 @@ fn calendar_input(binding: &CalendarBinding, now: Timestamp) -> Input {
     };
     Input {
         name: format!("calendar.{}", binding.name),
-        stream: format!("{} (tzdb {})", binding.calendar, zone_database_version()),
+        stream: format!("{} (tzdb {})", binding.words, zone_database_version()),
         value: None,
         unit: String::new(),
         age_ms: None,
