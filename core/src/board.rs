@@ -384,10 +384,18 @@ impl Stream {
                 until: next_start,
             };
         };
-        let value = issue.value.filter(|_| now < issue.issued_at + believed);
+        let until = next_start.map_or(issue.valid_to, |start| start.min(issue.valid_to));
+        let is_believed = now < issue.issued_at + believed;
+        let value = issue.value.filter(|_| is_believed);
         Ahead {
             reading: value.map_or(Reading::Missing, |value| Reading::Fresh { value }),
-            until: Some(next_start.map_or(issue.valid_to, |start| start.min(issue.valid_to))),
+            // What is not believed may hold now, by the maximum age of its receipt, and says nothing of any later
+            // instant.
+            until: Some(if at <= now && !is_believed {
+                until.min(now + Span::from_millis(1))
+            } else {
+                until
+            }),
         }
     }
 }

@@ -188,7 +188,8 @@ fn a_start_is_made_only_if_the_forecast_says_that_it_pays() {
 
 #[test]
 fn workers_follow_the_expression_by_steps_only_where_the_trainer_is_elastic() {
-    let rest = "  activate: {when: carbon < 100}\n  workers: \"carbon < 50 ? 1 : carbon < 70 ? 2 : 3\"\n";
+    let rest =
+        "  activate: {when: carbon < 100}\n  workers: \"carbon < 50 ? 1 : carbon < 70 ? 2 : 3\"\n";
     let text = policy("", rest);
     let mut world = World::new(FLEET, &[&text]);
     world.carbon(15, "CAISO_NORTH", 60.0);
