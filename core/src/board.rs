@@ -66,6 +66,9 @@ pub struct Stream {
     /// A policy reads it: it keeps its place on a full board.
     #[serde(skip)]
     read: bool,
+    /// No issue kept is for a longer interval.
+    #[serde(skip)]
+    longest: Derived<Span>,
 }
 
 /// What a stream says at an instant, for one maximum age.
@@ -113,7 +116,10 @@ impl Board {
         self.collided.clear();
         self.issues = self.streams.iter().map(|stream| stream.issues.len()).sum();
         for index in 0..self.streams.len() {
-            let key = self.streams[index].key.clone();
+            let stream = &mut self.streams[index];
+            let lengths = stream.issues.iter().map(Issue::lasts);
+            stream.longest = Derived(lengths.max().unwrap_or_default());
+            let key = stream.key.clone();
             self.enter(&key, StreamId(index as u32));
         }
     }
@@ -245,6 +251,7 @@ impl Stream {
             received_at: None,
             readings: 0,
             read: false,
+            longest: Derived(Span::ZERO),
         }
     }
 
@@ -259,6 +266,7 @@ impl Stream {
     }
 
     fn insert(&mut self, issue: Issue) {
+        self.longest.0 = self.longest.0.max(issue.lasts());
         let last = self.issues.last();
         if last.is_none_or(|last| last.valid_from < issue.valid_from) {
             return self.issues.push(issue);
@@ -361,20 +369,33 @@ impl Stream {
     /// What the stream is said at `now` to be at `at`, to a policy that believes an issue for `believed` after it was
     /// issued. What is not believed is missing; what stands behind it does not take its place.
     pub fn ahead(&self, at: Timestamp, now: Timestamp, believed: Span) -> Ahead {
-        let next_start = self
-            .issues
-            .get(self.issues.partition_point(|issue| issue.valid_from <= at))
-            .map(|issue| issue.valid_from);
-        let Some(issue) = self.holds(at) else {
+        let later = self.issues.partition_point(|issue| issue.valid_from <= at);
+        let next_start = self.issues.get(later).map(|issue| issue.valid_from);
+        // A look ahead goes through a whole forecast, so each step may only look at a few issues: none that began
+        // longer ago than the longest lasts can still hold.
+        let earlier = self.issues[..later].iter().rev();
+        let holds = earlier
+            .take_while(|issue| at - issue.valid_from < self.longest.0)
+            .filter(|issue| issue.covers(at))
+            .max_by(|a, b| a.precedence(b, self.key.kind));
+        let Some(issue) = holds else {
             return Ahead {
                 reading: Reading::Missing,
                 until: next_start,
             };
         };
-        let value = issue.value.filter(|_| now < issue.issued_at + believed);
+        let until = next_start.map_or(issue.valid_to, |start| start.min(issue.valid_to));
+        let is_believed = now < issue.issued_at + believed;
+        let value = issue.value.filter(|_| is_believed);
         Ahead {
             reading: value.map_or(Reading::Missing, |value| Reading::Fresh { value }),
-            until: Some(next_start.map_or(issue.valid_to, |start| start.min(issue.valid_to))),
+            // What is not believed may hold now, by the maximum age of its receipt, and says nothing of any later
+            // instant.
+            until: Some(if at <= now && !is_believed {
+                until.min(now + Span::from_millis(1))
+            } else {
+                until
+            }),
         }
     }
 }

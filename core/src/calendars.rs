@@ -3,7 +3,7 @@
 //! A calendar is worked out once per change and shared by all pools; judging only looks it up.
 
 use sunward_policies::facts::CalendarFact;
-use sunward_policies::policy::PolicySet;
+use sunward_policies::policy::{CalendarBinding, PolicySet};
 use sunward_policies::time::Timestamp;
 
 /// The calendars of a policy set at one instant. Derived: the same at any instant, however it was arrived at.
@@ -13,6 +13,8 @@ pub(crate) struct Calendars {
     facts: Vec<Vec<CalendarFact>>,
     /// The first instant at which one of them changes.
     next: Option<Timestamp>,
+    #[cfg(feature = "plant")]
+    pub(crate) plant: Option<crate::plant::Plant>,
 }
 
 impl Calendars {
@@ -20,8 +22,9 @@ impl Calendars {
     pub(crate) fn rewire(&mut self, policies: &PolicySet, now: Timestamp) {
         self.facts.clear();
         for policy in policies.policies() {
-            let facts = policy.calendars.iter().map(|known| known.calendar.at(now));
-            self.facts.push(facts.collect());
+            let calendars = policy.calendars.iter();
+            let facts = calendars.map(|binding| self.look(binding, now)).collect();
+            self.facts.push(facts);
         }
         self.note_next();
     }
@@ -31,14 +34,28 @@ impl Calendars {
         if self.next.is_none_or(|next| now < next) {
             return;
         }
-        for (policy, facts) in policies.policies().iter().zip(&mut self.facts) {
+        let mut all = std::mem::take(&mut self.facts);
+        for (policy, facts) in policies.policies().iter().zip(&mut all) {
             for (binding, fact) in policy.calendars.iter().zip(facts) {
                 if fact.until.is_some_and(|until| until <= now) {
-                    *fact = binding.calendar.at(now);
+                    *fact = self.look(binding, now);
                 }
             }
         }
+        self.facts = all;
         self.note_next();
+    }
+
+    fn look(&self, binding: &CalendarBinding, now: Timestamp) -> CalendarFact {
+        let fact = binding.calendar.at(now);
+        #[cfg(feature = "plant")]
+        if self.plant == Some(crate::plant::Plant::MissedCalendarMinute) {
+            let minute = sunward_policies::time::Span::from_mins(1);
+            let began = binding.calendar.window(now).map(|(from, _)| from);
+            let open = fact.open && began.is_some_and(|from| now < from + minute);
+            return CalendarFact { open, ..fact };
+        }
+        fact
     }
 
     fn note_next(&mut self) {

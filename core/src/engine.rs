@@ -152,6 +152,7 @@ impl Engine {
     #[must_use]
     pub fn planted(mut self, plant: Option<crate::plant::Plant>) -> Engine {
         self.plant = plant;
+        self.calendars.plant = plant;
         self
     }
 
@@ -178,7 +179,8 @@ impl Engine {
     /// What a policy reads of a pool at `now`, which may be later than the last group: what counts then, with its age.
     pub fn inputs(&self, pool: &str, policy: &str, now: Timestamp) -> Vec<Input> {
         let found = self.wiring.pool_id(pool);
-        let Some((id, pool)) = found.and_then(|id| Some((id, self.wiring.pools().get(id as usize)?)))
+        let Some((id, pool)) =
+            found.and_then(|id| Some((id, self.wiring.pools().get(id as usize)?)))
         else {
             return Vec::new();
         };

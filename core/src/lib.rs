@@ -18,8 +18,8 @@ macro_rules! planted {
 pub mod action;
 pub mod board;
 mod calendars;
-pub mod draw;
 mod derived;
+pub mod draw;
 pub mod engine;
 pub mod event;
 pub mod fleet;

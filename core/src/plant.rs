@@ -50,7 +50,7 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// All of them.
+    /// Those that show in any world.
     pub const ALL: [Plant; 18] = [
         Plant::DeadLoop,
         Plant::BlockingStart,
@@ -71,4 +71,7 @@ impl Plant {
         Plant::ForgottenRun,
         Plant::ClockGrows,
     ];
+
+    /// Those that show only where operators set overrides and policies have calendars.
+    pub const OPERATED: [Plant; 2] = [Plant::OverrideThatNeverEnds, Plant::MissedCalendarMinute];
 }

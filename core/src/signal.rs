@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use sunward_policies::time::Timestamp;
+use sunward_policies::time::{Span, Timestamp};
 use sunward_policies::units::{Basis, Kind};
 
 /// Where a signal holds: one site, or one grid zone in one naming scheme.
@@ -188,6 +188,11 @@ impl Issue {
             sequence: level.sequence,
             received_at: at,
         }
+    }
+
+    /// How long the interval is.
+    pub fn lasts(&self) -> Span {
+        self.valid_to - self.valid_from
     }
 
     /// True when the interval covers `t`.

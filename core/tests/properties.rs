@@ -108,6 +108,30 @@ proptest! {
     }
 
     #[test]
+    fn what_is_said_of_later_is_what_would_be_said_then_if_nothing_more_came(
+        levels in prop::collection::vec(any_level(), 1..24),
+    ) {
+        let board = board_of(&levels);
+        let Some(id) = board.find(&carbon("CAISO_NORTH")) else { return Ok(()) };
+        let (stream, now) = (board.stream(id), minute(180));
+        let kept = |m: i64| stream.holds(minute(m)).and_then(|issue| issue.value);
+        for m in 180..260 {
+            let ahead = stream.ahead(minute(m), now, Span::from_mins(24 * 60));
+            let value = match ahead.reading {
+                Reading::Fresh { value } => Some(value),
+                _ => None,
+            };
+            prop_assert_eq!(value, kept(m), "at minute {}", m);
+            let until = ahead.until.unwrap_or(minute(261));
+            for later in (m + 1..261).take_while(|later| minute(*later) < until) {
+                prop_assert_eq!(kept(later), value, "at minute {}", later);
+            }
+            let doubted = stream.ahead(minute(m), now, Span::ZERO).reading;
+            prop_assert_eq!(doubted, Reading::Missing);
+        }
+    }
+
+    #[test]
     fn nothing_changes_between_now_and_the_announced_next_change(
         levels in prop::collection::vec(any_level(), 1..24),
     ) {

@@ -177,8 +177,12 @@ impl Engine {
         for id in &ids {
             self.most.remove(id);
             let (pools, wiring, context) = self.parts(*id);
-            if let (Some(pool), Some(state)) = (wiring.pools().get(*id as usize), pools.at_mut(*id))
-            {
+            let (Some(pool), Some(state)) = (wiring.pools().get(*id as usize), pools.at_mut(*id))
+            else {
+                continue;
+            };
+            // A rule's first look at a pool says whether it runs: not before that is known.
+            if state.ledger.desired.is_some() {
                 state.judge(pool, wiring.rules(*id), &context);
             }
         }

@@ -46,9 +46,9 @@ mod outlook;
 mod readings;
 mod wiring;
 
-pub use self::explain::policy_inputs;
 pub use self::all::Pools;
 pub use self::ask::{Ask, Pin};
+pub use self::explain::policy_inputs;
 pub use self::wiring::{Governing, Wiring, stream_key};
 
 /// A call is answered within this time, if only by its deadline.
