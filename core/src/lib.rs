@@ -19,6 +19,7 @@ pub mod action;
 pub mod board;
 mod calendars;
 pub mod draw;
+pub mod coordination;
 mod derived;
 pub mod engine;
 pub mod event;

@@ -47,11 +47,13 @@ pub enum Plant {
     OverrideThatNeverEnds,
     /// A calendar only opens if somebody looks in the first minute of its window (as a missed cron run is lost).
     MissedCalendarMinute,
+    /// A restart forgets what budgets have spent.
+    BudgetThatForgets,
 }
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 18] = [
+    pub const ALL: [Plant; 19] = [
         Plant::DeadLoop,
         Plant::BlockingStart,
         Plant::DoubleDrain,
@@ -70,5 +72,6 @@ impl Plant {
         Plant::UnclaimedWrite,
         Plant::ForgottenRun,
         Plant::ClockGrows,
+        Plant::BudgetThatForgets,
     ];
 }
