@@ -53,7 +53,7 @@ pub enum Plant {
 
 impl Plant {
     /// All of them.
-    pub const ALL: [Plant; 19] = [
+    pub const ALL: [Plant; 18] = [
         Plant::DeadLoop,
         Plant::BlockingStart,
         Plant::DoubleDrain,
@@ -72,6 +72,5 @@ impl Plant {
         Plant::UnclaimedWrite,
         Plant::ForgottenRun,
         Plant::ClockGrows,
-        Plant::BudgetThatForgets,
     ];
 }

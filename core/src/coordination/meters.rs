@@ -124,6 +124,10 @@ impl Meters {
             dues: BTreeSet::new(),
         };
         for ((id, sums), (pool, draw)) in (0_u32..).zip(&coordination.sums_of).zip(draws) {
+            if !coordination.is_metered(id) {
+                meters.pools.push(Meter::default());
+                continue;
+            }
             let mut meter = Meter {
                 draw: draw.drawn(pool),
                 ready: draw.ready,
