@@ -37,6 +37,9 @@ fn main() {
     reading_that_flips_nothing("one stream", 1);
     reading_that_flips_nothing("1,000 streams", 1_000);
     full_evaluation();
+    for pools in [1_000, 10_000] {
+        group_of(pools);
+    }
 }
 
 /// A fleet of `pools` sites with one pool each; `shared` puts all of them into one zone.
@@ -111,6 +114,66 @@ fn reading_that_flips_nothing(what: &str, streams: usize) {
         Goal::AtMost(200.0),
     );
     report(&format!("{name} (median batch)"), median, "ns", Goal::None);
+}
+
+/// One group: all pools under one budget of the fleet. A pool's reading changes once in a while, as readings do; most of
+/// them flip nothing, and then the group is not planned.
+fn group_of(pools: usize) {
+    let named = format!("a group of {pools} pools under one budget");
+    let calm = group(pools, "1000000 workers", "", 300.0);
+    let each = batches(calm, pools, |i| 300.0 + (i % 7) as f64);
+    let name = format!("core: a reading that flips nothing, {named}");
+    report(&name, each, "ns", Goal::None);
+    let room = group(pools, "1000000 workers", "", 300.0);
+    let each = batches(room, pools, |i| if i % 2 == 0 { 60.0 } else { 300.0 });
+    let name = format!("core: a reading that starts or stops a pool, {named}");
+    report(&name, each / 1e3, "us", Goal::None);
+    // Everyone wants to run, and few may: each score counts.
+    let fought_over = group(pools, "80 workers", "  score: 0 - carbon\n", 60.0);
+    let each = batches(fought_over, pools, |i| 60.0 + (i % 7) as f64);
+    let name = format!("core: a reading of another score, {named} that few fit in");
+    report(&name, each / 1e3, "us", Goal::None);
+}
+
+/// So many pools of eight workers, each in a zone of its own, all with a reading of `value`.
+fn group(pools: usize, limit: &str, more: &str, value: f64) -> World {
+    let policy = POLICY
+        .replace("{when: carbon < 100, for: 5m}", "{when: carbon < 100}")
+        .replace("{when: carbon >= 120, for: 10m}", "{when: carbon >= 120}")
+        .replace("  min_run: 30m\n  min_rest: 10m\n", more);
+    let budget = format!("  budgets: [{{name: few, limit: {limit}, scope: fleet}}]\n");
+    let mut world = World::new(&fleet(pools, false), &[&format!("{policy}{budget}")]);
+    let reading = |i: usize| {
+        let key = carbon(&format!("ZONE_{i}"));
+        let day = level(&key, minute(15), minute(30), Some(value));
+        Event::SignalAccepted(day)
+    };
+    world.submit(minute(15), (0..pools).map(reading).collect());
+    world
+}
+
+/// Of batches of readings of the same pool, one after the other: the median time of one, ns.
+fn batches(mut world: World, pools: usize, value: impl Fn(usize) -> f64) -> f64 {
+    const EACH: usize = 50;
+    let mut effects = Effects::default();
+    let mut all = Vec::new();
+    let mut at = minute(16);
+    for batch in 0..21 {
+        let groups: Vec<_> = (0..EACH)
+            .map(|i| {
+                at += Span::from_millis(10);
+                let key = carbon(&format!("ZONE_{}", batch % pools));
+                let reading = level(&key, at, at + Span::from_secs(1_000), Some(value(i)));
+                (at, [Event::SignalAccepted(reading)])
+            })
+            .collect();
+        let began = Instant::now();
+        for (stamp, group) in &groups {
+            world.engine.step(*stamp, black_box(group), &mut effects);
+        }
+        all.push(began.elapsed().as_secs_f64() * 1e9 / EACH as f64);
+    }
+    fastest_and_median(&mut all).1
 }
 
 fn full_evaluation() {

@@ -14,9 +14,11 @@ use sunward_policies::policy::PolicySet;
 use sunward_policies::time::Timestamp;
 
 use self::sites::federation_of;
+use self::together::Meetings;
 use crate::action::{Action, Cause, Effects, Input, Reply};
 use crate::board::{Posted, StreamId};
 use crate::calendars::Calendars;
+use crate::coordination::{Coordination, Meters};
 use crate::event::{
     Call, Event, Outcome, PackedFile, PoolObservation, Settled, Started, StreamEnd,
 };
@@ -27,8 +29,34 @@ use crate::pools::{self, Context, PoolState, Pools, Wiring};
 pub use crate::state::{Digest, State};
 use crate::timers::Timers;
 
+/// What is looked at for one pool, beside the pools themselves.
+macro_rules! context {
+    ($engine:expr, $id:expr, $group_next:expr) => {
+        Context {
+            index: $engine.state.index,
+            term: $engine.state.term,
+            now: $engine.state.at,
+            clock_stepped: $engine.state.clock_stepped,
+            board: &$engine.state.board,
+            policies: &$engine.policies,
+            calendars: &$engine.calendars,
+            draws: &$engine.state.draws,
+            overrides: &$engine.state.overrides,
+            grid_events: &$engine.state.grid_events,
+            order: $engine.orders.of($id),
+            most: $engine.most.get(&$id).copied(),
+            coordination: &$engine.coordination,
+            accounts: &$engine.state.accounts,
+            group_next: $group_next,
+            #[cfg(feature = "plant")]
+            plant: $engine.plant,
+        }
+    };
+}
+
 mod acting;
 mod sites;
+mod together;
 
 pub use self::sites::POWER_WITHIN;
 
@@ -49,6 +77,16 @@ pub struct Engine {
     orders_stale: bool,
     /// The most workers that an emergency or a limit leaves a pool, as it was last worked out for its site.
     most: BTreeMap<u32, u32>,
+    /// Who is planned with whom.
+    coordination: Coordination,
+    /// What pools draw on budgets and do for deadlines.
+    meters: Meters,
+    /// Groups to plan at an instant.
+    group_timers: BTreeSet<(Timestamp, u32)>,
+    /// Groups with touched pools, of the group of events being applied.
+    meetings: Meetings,
+    /// Pools to count anew at the end of the step.
+    metered: Vec<u32>,
     /// Pools to judge at an instant; an entry may be early, never late.
     timers: Timers,
     /// Pools touched by the group being applied.
@@ -127,6 +165,11 @@ impl Engine {
             orders_stale: false,
             most: BTreeMap::new(),
             timers: Timers::default(),
+            coordination: Coordination::default(),
+            meters: Meters::default(),
+            group_timers: BTreeSet::new(),
+            meetings: Meetings::new(),
+            metered: Vec::new(),
             touched: Vec::new(),
             replaced: false,
             unreadable,
@@ -137,6 +180,7 @@ impl Engine {
         engine.state.board.index();
         if engine.unreadable.is_empty() {
             engine.rewire();
+            engine.resume_groups();
         }
         engine
     }
@@ -185,20 +229,8 @@ impl Engine {
             return Vec::new();
         };
         let context = Context {
-            index: self.state.index,
-            term: self.state.term,
             now,
-            clock_stepped: self.state.clock_stepped,
-            board: &self.state.board,
-            policies: &self.policies,
-            calendars: &self.calendars,
-            draws: &self.state.draws,
-            overrides: &self.state.overrides,
-            grid_events: &self.state.grid_events,
-            order: self.orders.of(id),
-            most: self.most.get(&id).copied(),
-            #[cfg(feature = "plant")]
-            plant: self.plant,
+            ..context!(self, id, None)
         };
         pools::policy_inputs(policy, self.wiring.rules(id), pool, &context)
     }
@@ -222,7 +254,11 @@ impl Engine {
     /// The first instant at which time alone may change something; submit a tick then.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let timer = self.timers.first();
-        timer.into_iter().chain(self.orders.next()).min()
+        timer
+            .into_iter()
+            .chain(self.orders.next())
+            .chain(self.next_group_due())
+            .min()
     }
 
     /// Applies one journaled group, stamped `at`, and collects into `out` what it asks for.
@@ -232,12 +268,17 @@ impl Engine {
         out.clear();
         self.state.index += 1;
         self.state.at = self.state.at.max(at);
+        self.advance_groups();
         for (position, event) in group.iter().enumerate() {
             self.apply(position as u32, event, out);
         }
         if std::mem::take(&mut self.replaced) {
             // Once, whatever was replaced together: what lies between must not cost a memory.
+            self.count_all();
+            self.meetings.clear();
             self.rewire();
+            self.follow_groups();
+            self.call_all();
             self.touched.clear();
             self.touch_all();
             self.settle_all_sites(out);
@@ -264,6 +305,7 @@ impl Engine {
         for site in acting {
             self.settle_acting_site(&site, out);
         }
+        self.settle_groups(out);
         // After the events of every site: a leave is done before any replicas are written.
         out.actions.append(&mut self.scales);
         self.debug_check();
@@ -290,7 +332,12 @@ impl Engine {
             Event::GridEventAccepted(event) => self.accept_grid_event(event, position, out),
             Event::OverrideSet(set) => self.set_override(set, out),
             Event::OverrideCleared { id, .. } => self.clear_override(id),
-            Event::BudgetSet { .. } => {}
+            Event::BudgetSet {
+                budget,
+                part,
+                spent,
+                by,
+            } => self.set_budget(budget, part, *spent, by, out),
             Event::PoolObserved(seen) => self.observe(seen, out),
             Event::ActionSettled(settled) => self.settle(settled, out),
             Event::Started(started) => self.start(started),
@@ -343,6 +390,7 @@ impl Engine {
     }
 
     fn start(&mut self, started: &Started) {
+        self.start_accounts(started);
         self.state.term = self.state.term.max(started.term);
         self.state.seed = started.seed;
         self.state.sinks_up.clear();
@@ -362,6 +410,7 @@ impl Engine {
 
     fn set_clock_stepped(&mut self, stepped: bool) {
         self.state.clock_stepped = stepped && !planted!(self.plant, ClockGrows);
+        self.call_all();
         self.touch_all();
     }
 
@@ -521,6 +570,7 @@ impl Engine {
         let fleet = &self.fleet;
         self.state.pools.follow(fleet.pools(), self.state.at);
         self.wiring = Wiring::new(fleet, &self.policies, &mut self.state.board);
+        self.regroup();
         self.calendars.rewire(&self.policies, self.state.at);
         self.orders = self.current_orders();
         self.orders_stale = true;
@@ -560,31 +610,19 @@ impl Engine {
 
     /// The pools, and what is looked at for one of them.
     fn parts(&mut self, id: u32) -> (&mut Pools, &Wiring, Context<'_>) {
-        let context = Context {
-            index: self.state.index,
-            term: self.state.term,
-            now: self.state.at,
-            clock_stepped: self.state.clock_stepped,
-            board: &self.state.board,
-            policies: &self.policies,
-            calendars: &self.calendars,
-            draws: &self.state.draws,
-            overrides: &self.state.overrides,
-            grid_events: &self.state.grid_events,
-            order: self.orders.of(id),
-            most: self.most.get(&id).copied(),
-            #[cfg(feature = "plant")]
-            plant: self.plant,
-        };
+        let context = context!(self, id, None);
         (&mut self.state.pools, &self.wiring, context)
     }
 
-    /// The whole way of one pool that is planned alone.
+    /// The whole way of one pool that is planned alone, or the first half of one that is planned with others.
     fn settle_pool(&mut self, touched: Touched, out: &mut Effects) {
         let id = touched.pool;
         #[cfg(feature = "plant")]
         if self.blocked(id) {
             return;
+        }
+        if let Some(group) = self.coordination.group(id) {
+            return self.meet(id, group);
         }
         let (pools, wiring, context) = self.parts(id);
         let (Some(pool), Some(state)) = (wiring.pools().get(id as usize), pools.at_mut(id)) else {
@@ -622,6 +660,9 @@ impl Engine {
             self.settle_site(&federation, &site, settled.cause, out);
         }
         self.scales.extend(settled.scale);
+        if self.coordination.is_metered(id) {
+            self.metered.push(id);
+        }
     }
 
     /// A cluster answers again: its pools need not wait out what they were postponed for.

@@ -1,9 +1,13 @@
 //! What must hold after every step. Debug builds assert it; simulations check it always.
 
 use crate::draw::DRAW_STEPS_MAX;
+use sunward_policies::policy::Measure;
+
+use crate::coordination::BudgetPart;
 use crate::engine::Engine;
 use crate::grid_event::GRID_EVENTS_MAX;
 use crate::ledger::Claim;
+use crate::pools::Pin;
 use crate::overrides::{OVERRIDE_LASTS_MAX, OVERRIDES_MAX};
 use crate::rounds::OUTBOX_MAX;
 
@@ -26,6 +30,7 @@ pub fn check(engine: &Engine) -> Vec<Broken> {
     {
         broken.push(Broken("the next wake-up is overdue".to_owned()));
     }
+    budgets(engine, &mut broken);
     broken
 }
 
@@ -181,4 +186,74 @@ fn federations(engine: &Engine, broken: &mut Vec<Broken>) {
             )));
         }
     }
+}
+
+/// Budgets that hold at any instant are held but by minimums and frozen pools; pools of a spent one are at their minimum;
+/// and what is counted is what the pools draw.
+fn budgets(engine: &Engine, broken: &mut Vec<Broken>) {
+    let coordination = engine.coordination();
+    let accounts = &engine.state().accounts;
+    if accounts.budgets.len() < coordination.budgets().len()
+        || accounts.deadlines.len() != coordination.deadlines().len()
+        || accounts.groups.len() != coordination.len()
+    {
+        broken.push(Broken("accounts do not follow the policies".into()));
+        return;
+    }
+    if !coordination.is_empty() && !engine.meters().agree(&engine.fresh_meters()) {
+        broken.push(Broken("meters differ from what the pools draw".into()));
+    }
+    for (part, account) in coordination.budgets().iter().zip(&accounts.budgets) {
+        let name = format!("budget {} {}", part.budget, part.part);
+        if !part.is_sum() {
+            let (used, firm) = in_use(engine, part);
+            if used > i128::from(part.limit).max(firm) {
+                broken.push(Broken(format!("{name}: {used} of {} in use", part.limit)));
+            }
+            continue;
+        }
+        if !account.spend.exhausted(part.limit) {
+            continue;
+        }
+        for (pool, state) in part.pools.iter().filter_map(|id| {
+            Some((engine.fleet().pools().get(*id as usize)?, engine.state().pools.at(*id)?))
+        }) {
+            let runs = state.ledger.desired.is_some_and(|wanted| wanted > pool.min_workers);
+            if runs && state.ask.pin != Pin::Frozen {
+                broken.push(Broken(format!("{name} is spent and {} runs", pool.name)));
+            }
+        }
+    }
+    for (group, state) in accounts.groups.iter().enumerate() {
+        if state.wake_at.is_some_and(|at| at <= engine.state().at) {
+            broken.push(Broken(format!("group {group}: a timer is overdue")));
+        }
+    }
+}
+
+/// What the pools of a budget use by their targets, and how much of that no budget takes away; workers or mW, in the
+/// budget's unit.
+fn in_use(engine: &Engine, part: &BudgetPart) -> (i128, i128) {
+    let (mut used, mut firm) = (0_i128, 0_i128);
+    for id in &part.pools {
+        let (Some(pool), Some(state)) =
+            (engine.fleet().pools().get(*id as usize), engine.state().pools.at(*id))
+        else {
+            continue;
+        };
+        let each = match part.measure {
+            Measure::Workers => 1,
+            _ => (pool.training_kw * 1e6).round() as i128,
+        };
+        let wanted = state.ledger.desired.unwrap_or(0);
+        used += each * i128::from(wanted);
+        firm += each
+            * i128::from(match state.ask.pin {
+                Pin::Frozen => wanted,
+                _ => pool.min_workers.min(wanted),
+            });
+    }
+    let unit = if part.measure == Measure::Power { 1_000 } else { 1 };
+    // Rounded up, so that a limit is not passed by less than a unit.
+    ((used + unit - 1) / unit, (firm + unit - 1) / unit)
 }

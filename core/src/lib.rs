@@ -18,6 +18,7 @@ macro_rules! planted {
 pub mod action;
 pub mod board;
 mod calendars;
+pub mod coordination;
 mod derived;
 pub mod draw;
 pub mod engine;

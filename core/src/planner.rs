@@ -10,6 +10,7 @@ use sunward_policies::policy::{Ramp, RampStep};
 use sunward_policies::rules::Intent;
 use sunward_policies::time::{Span, Timestamp};
 
+use crate::coordination::Why;
 use crate::fleet::{Pool, Unit};
 use crate::pools::{Ask, Pin};
 
@@ -73,6 +74,8 @@ pub enum Bent {
     Clock,
     /// An emergency or a limit leaves no more.
     Limit,
+    /// What is decided over several pools together.
+    Together(Why),
 }
 
 impl Bent {
@@ -85,6 +88,7 @@ impl Bent {
             Bent::Ramp(_) => "ramp",
             Bent::Clock => "clock",
             Bent::Limit => "limit",
+            Bent::Together(why) => why.word(),
         }
     }
 }
@@ -98,6 +102,7 @@ impl fmt::Display for Bent {
             Bent::Ramp(at) => write!(f, "one ramp step, the next at {at}"),
             Bent::Clock => f.write_str("no growth while the clock is off by 60 s or more"),
             Bent::Limit => f.write_str("an emergency or limit leaves no more"),
+            Bent::Together(why) => f.write_str(why.word()),
         }
     }
 }

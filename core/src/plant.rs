@@ -47,6 +47,8 @@ pub enum Plant {
     OverrideThatNeverEnds,
     /// A calendar only opens if somebody looks in the first minute of its window (as a missed cron run is lost).
     MissedCalendarMinute,
+    /// A restart forgets what budgets have spent.
+    BudgetThatForgets,
 }
 
 impl Plant {

@@ -56,6 +56,10 @@ pub(crate) fn cut(order: &SiteOrder, ceiling: Option<u8>, members: &[Member<'_>]
         })
         .collect();
     let Some(limit) = order.kilowatts else {
+        // What goes down by its own policy may still be kept by a floor.
+        for (most, member) in most.iter_mut().zip(members) {
+            *most = (*most).max(member.current);
+        }
         return Cut {
             percent: ceiling,
             most,
@@ -74,9 +78,19 @@ pub(crate) fn cut(order: &SiteOrder, ceiling: Option<u8>, members: &[Member<'_>]
         .copied()
         .find(|tier| draw(members, &most, *tier) <= limit);
     let percent = fits.unwrap_or(lowest);
-    if percent == ceiling && order.percent.is_none() && fits.is_some() {
+    let grows = percent == ceiling && order.percent.is_none() && fits.is_some();
+    if grows {
+        for index in &best_first {
+            let wanted = members[*index].wanted;
+            grow(members, &mut most, *index, wanted, percent, limit);
+        }
+    }
+    // Where there is room beside that, a floor or a deadline may keep what goes down by its own policy, or start more.
+    if fits.is_some() {
         for index in best_first {
-            grow(members, &mut most, index, percent, limit);
+            let member = &members[index];
+            let may = if grows { member.pool.max_workers } else { member.current };
+            grow(members, &mut most, index, may, percent, limit);
         }
     }
     Cut { percent, most }
@@ -137,14 +151,20 @@ fn fewer(members: &[Member<'_>], most: &[u32], index: usize, percent: u8, limit:
     (fit as u32).clamp(pool.min_workers, now - 1)
 }
 
-/// Lets one member grow towards what it wants, as far as all still fit.
-fn grow(members: &[Member<'_>], most: &mut [u32], index: usize, percent: u8, limit: f64) {
+/// Lets one member grow towards `to`, as far as all still fit.
+fn grow(
+    members: &[Member<'_>],
+    most: &mut [u32],
+    index: usize,
+    to: u32,
+    percent: u8,
+    limit: f64,
+) {
     let (pool, from) = (members[index].pool, most[index]);
-    let wanted = members[index].wanted;
-    if wanted <= from {
+    if to <= from {
         return;
     }
-    most[index] = wanted;
+    most[index] = to;
     if draw(members, most, percent) <= limit {
         return;
     }

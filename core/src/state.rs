@@ -8,6 +8,7 @@ use sunward_policies::document::SourceFile;
 use sunward_policies::time::Timestamp;
 
 use crate::board::Board;
+use crate::coordination::Accounts;
 use crate::draw::DrawHistory;
 use crate::grid_event::KnownGridEvent;
 use crate::overrides::Override;
@@ -46,6 +47,8 @@ pub struct State {
     pub draws: BTreeMap<Arc<str>, DrawHistory>,
     /// Every pool of the fleet.
     pub pools: Pools,
+    /// What pools spent and did together.
+    pub accounts: Accounts,
     /// Every federation that ever issued an event.
     pub federations: BTreeMap<Arc<str>, Federation>,
     /// Clusters that can't be reached, and why.

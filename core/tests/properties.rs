@@ -17,6 +17,19 @@ use sunward_core::time::{Span, Timestamp};
 use sunward_policies::facts::Reading;
 use world::{FLEET, POLICY, World, carbon, minute};
 
+/// What puts all pools of the policy into one group.
+const TOGETHER: &str = "
+  score: 0 - carbon
+  max_changing_sites: 1
+  budgets:
+    - {name: workers, limit: 5 workers, scope: fleet}
+    - {name: power, limit: 11 kW, scope: fleet}
+    - {name: energy, limit: 20 kWh, per: day, scope: fleet}
+    - {name: co2, limit: 3 kgCO2e, per: hour, time_zone: Asia/Kolkata, scope: federation, signal: carbon, assume: 500}
+  floors: [{name: quorum, sites: 1}]
+  deadlines: [{name: paper, finish_by: 2026-01-01T06:00:00Z, work: 3 worker-hours, margin: 10m}]
+";
+
 const MAX_AGE: Span = Span::from_mins(10);
 
 /// A level of one stream somewhere in three hours, with the minute of its receipt.
@@ -302,7 +315,11 @@ fn fleet() -> String {
 }
 
 fn play(story: &[Happening]) -> World {
-    let mut world = World::new(&fleet(), &[POLICY]);
+    play_under(POLICY, story)
+}
+
+fn play_under(policy: &str, story: &[Happening]) -> World {
+    let mut world = World::new(&fleet(), &[policy]);
     let (mut at, mut term) = (0_i64, 1);
     for happening in story {
         match happening {
@@ -532,6 +549,29 @@ proptest! {
         middle in any::<prop::sample::Index>(),
     ) {
         let world = play(&story);
+        let middle = middle.index(world.groups.len());
+        let mut engine = sunward_core::engine::Engine::new();
+        let mut effects = sunward_core::action::Effects::default();
+        for (index, (at, events)) in world.groups.iter().enumerate() {
+            if index == middle {
+                let state = sunward_core::engine::Engine::decode_snapshot(&engine.snapshot()).unwrap();
+                let restored = sunward_core::engine::Engine::restore(state);
+                prop_assert_eq!(restored.next_wakeup(), engine.next_wakeup());
+                engine = restored;
+            }
+            engine.step(*at, events, &mut effects);
+        }
+        prop_assert_eq!(engine.digest(), world.engine.digest());
+    }
+
+    /// The invariants hold after every step, also where all pools are planned together, and a restored engine goes on.
+    #[test]
+    fn no_story_breaks_budgets_floors_or_the_blast_radius(
+        story in happenings(),
+        middle in any::<prop::sample::Index>(),
+    ) {
+        let policy = format!("{POLICY}{TOGETHER}");
+        let world = play_under(&policy, &story);
         let middle = middle.index(world.groups.len());
         let mut engine = sunward_core::engine::Engine::new();
         let mut effects = sunward_core::action::Effects::default();

@@ -39,7 +39,8 @@ fn rules(plant: Plant) -> &'static [&'static str] {
         | Plant::ForgottenRun
         | Plant::ClockGrows
         | Plant::OverrideThatNeverEnds
-        | Plant::MissedCalendarMinute => &["policy: "],
+        | Plant::MissedCalendarMinute
+        | Plant::BudgetThatForgets => &["policy: "],
         Plant::LastValueForEver => &["policy: ", "10 absence"],
         Plant::DoubleDrain => &["events: joining, ready, draining, drained"],
         Plant::LostStop => &[

@@ -93,6 +93,7 @@ impl Engine {
             self.state.power_percent.insert(site.clone(), percent);
         }
         self.record_draw(site);
+        self.metered.extend(self.fleet.ids_of_site(site));
         let pools = self.fleet.pools_of_site(site);
         let federations: BTreeSet<Arc<str>> = pools.map(|pool| federation_of(pool)).collect();
         let power = Power {

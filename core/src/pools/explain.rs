@@ -46,6 +46,10 @@ pub(super) fn decision(
         Bent::No => reason,
         // The event's own words say so.
         Bent::Limit => format!("{reason}; at most {} workers", plan.target),
+        Bent::Together(why) => {
+            let words = context.coordination.describe(why, context.accounts);
+            format!("{reason}; {words}")
+        }
         bent => format!("{reason}; {bent}"),
     };
     let losers = judged

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use sunward_policies::arbitrate::{Candidate, arbitrate};
 use sunward_policies::facts::{Facts, PoolFacts};
 use sunward_policies::policy::PolicySet;
-use sunward_policies::rules::Memory;
+use sunward_policies::rules::{Intent, Memory};
 use sunward_policies::time::{Span, Timestamp};
 
 use self::calm::Calm;
@@ -29,12 +29,13 @@ use crate::calendars::Calendars;
 use crate::derived::Derived;
 use crate::draw::DrawHistory;
 use crate::event::PoolObservation;
+use crate::coordination::{Accounts, Coordination, Why};
 use crate::fleet::Pool;
 use crate::grid_event::KnownGridEvent;
 use crate::ledger::{Claim, Ledger, Next};
 use crate::orders::Order;
 use crate::overrides::Override;
-use crate::planner::{Course, Plan, plan};
+use crate::planner::{Bent, Course, Plan, plan};
 
 mod all;
 mod ask;
@@ -49,6 +50,7 @@ mod wiring;
 pub use self::all::Pools;
 pub use self::ask::{Ask, Pin};
 pub use self::explain::policy_inputs;
+pub(crate) use self::outlook::score_at;
 pub use self::wiring::{Governing, Wiring, stream_key};
 
 /// A call is answered within this time, if only by its deadline.
@@ -99,9 +101,32 @@ pub struct PoolState {
     pub target: String,
     /// Wanted and ready workers as they were last summed up for the site.
     pub told: Option<(u32, u32)>,
+    /// How it stood when its group was last planned.
+    pub planned: Option<Planned>,
     /// What the last settling was based on, if it changed nothing.
     #[serde(skip)]
     calm: Derived<Option<Calm>>,
+}
+
+/// A pool as its group was last planned: as long as nothing of this changes for any of them, nor what they ask for, the
+/// plan of the group is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// What it would have been told alone.
+    pub solo: u32,
+    /// Workers wanted.
+    pub wanted: Option<u32>,
+    /// Workers that can train.
+    pub ready: u32,
+    /// Why it was told otherwise.
+    pub why: Option<Why>,
+}
+
+impl Planned {
+    /// True where the group's plan finds the pool the same.
+    pub fn is(&self, other: &Planned) -> bool {
+        (self.solo, self.wanted, self.ready) == (other.solo, other.wanted, other.ready)
+    }
 }
 
 /// What settling a pool asks of the engine.
@@ -146,6 +171,12 @@ pub struct Context<'a> {
     pub(crate) order: Option<&'a Order>,
     /// The most workers that an emergency or a limit leaves it.
     pub most: Option<u32>,
+    /// Who is planned with whom.
+    pub coordination: &'a Coordination,
+    /// What pools spent and did together.
+    pub accounts: &'a Accounts,
+    /// When time alone may change the plan of the pool's group.
+    pub group_next: Option<Timestamp>,
     /// A planted bug.
     #[cfg(feature = "plant")]
     pub plant: Option<crate::plant::Plant>,
@@ -267,12 +298,65 @@ impl PoolState {
         settled
     }
 
+    /// The rest of the way of a pool that is planned with others: to `target`, or, where nothing changed, to what stands.
+    pub fn settle_as(
+        &mut self,
+        pool: &Arc<Pool>,
+        governing: &[Governing],
+        context: &Context<'_>,
+        target: Option<u32>,
+        why: Option<Why>,
+        out: &mut Effects,
+    ) -> Settled {
+        let Some(current) = self.ledger.desired else {
+            return self.command(pool, context, Settled::default(), out);
+        };
+        let judged = self.judge(pool, governing, context);
+        let solo = self.plan(pool, context);
+        let target = target.unwrap_or(current);
+        let plan = match why {
+            Some(why) => Plan {
+                target,
+                bent: Bent::Together(why),
+                ..solo
+            },
+            None => Plan { target, ..solo },
+        };
+        self.carry_out(pool, governing, context, &judged, &plan, out)
+    }
+
+    /// The pool as it stands now, for its group's plan.
+    pub fn planned_as(&self, solo: u32) -> Planned {
+        Planned {
+            solo,
+            wanted: self.ledger.desired,
+            ready: self.ledger.confirmed.map_or(0, |known| known.ready),
+            why: None,
+        }
+    }
+
     /// The target of a pool that is planned alone, from its ask.
     pub fn plan(&self, pool: &Pool, context: &Context<'_>) -> Plan {
+        self.plan_with(pool, self.ask.intent, context)
+    }
+
+    /// The same, if its policy wanted something else.
+    pub fn plan_with(
+        &self,
+        pool: &Pool,
+        intent: Option<Intent>,
+        context: &Context<'_>,
+    ) -> Plan {
+        let workers = self.ask.workers.filter(|_| intent == self.ask.intent);
+        let ask = Ask {
+            intent,
+            workers,
+            ..self.ask
+        };
         plan(
             pool,
             self.ledger.desired.unwrap_or(0),
-            &self.ask,
+            &ask,
             &self.ask.limits(context.policies),
             &self.course,
             context.clock_stepped,
@@ -294,7 +378,8 @@ impl PoolState {
         let mut wake = Earliest::after(context.now);
         wake.join(judged.next);
         wake.add(plan.next_change_at);
-        let cause = self.decide(pool, governing, context, judged, plan, wake.at, out);
+        let next = wake.at.into_iter().chain(context.group_next).min();
+        let cause = self.decide(pool, governing, context, judged, plan, next, out);
         let ready = self.ledger.confirmed.map_or(0, |known| known.ready);
         let now_so = self.ledger.desired.map(|wanted| (wanted, ready));
         let settled = Settled {
@@ -430,6 +515,19 @@ impl PoolState {
         same_rule && standing.reason == decider.word && standing.bent == plan.bent.word()
     }
 
+    /// What rules may know of the pool itself.
+    fn facts(&self, pool: &Pool) -> PoolFacts {
+        PoolFacts {
+            wanted: self.ledger.desired.unwrap_or(0),
+            ready: self.ledger.confirmed.map_or(0, |known| known.ready),
+            min: pool.min_workers,
+            max: pool.max_workers,
+            training_kw: pool.training_kw,
+            ready_after: pool.ready_after,
+            site_power_limit_kw: pool.site_power_limit_kw,
+        }
+    }
+
     /// Asks every rule that governs the pool, and keeps what the winner asks for. Judging again at the same instant
     /// changes nothing.
     pub fn judge<'a>(
@@ -503,18 +601,6 @@ impl PoolState {
             self.ask.pin = order.pin_with(self.ask.policy(context.policies));
         }
         judged
-    }
-
-    fn facts(&self, pool: &Pool) -> PoolFacts {
-        PoolFacts {
-            wanted: self.ledger.desired.unwrap_or(0),
-            ready: self.ledger.confirmed.map_or(0, |known| known.ready),
-            min: pool.min_workers,
-            max: pool.max_workers,
-            training_kw: pool.training_kw,
-            ready_after: pool.ready_after,
-            site_power_limit_kw: pool.site_power_limit_kw,
-        }
     }
 
     /// True when the pool may be written and nothing is outstanding.

@@ -116,12 +116,18 @@ impl World {
     /// An engine that has started in term 1 with `fleet` and `policies` at minute 0.
     pub fn new(fleet: &str, policies: &[&str]) -> World {
         let mut world = World::bare();
+        world.begin(fleet, policies);
+        world
+    }
+
+    /// Term 1 starts at minute 0 with `fleet` and `policies`.
+    pub fn begin(&mut self, fleet: &str, policies: &[&str]) {
         let files = policies
             .iter()
             .enumerate()
             .map(|(i, text)| file(&format!("p{i}.yaml"), text))
             .collect();
-        world.submit(
+        self.submit(
             minute(0),
             vec![Event::Started(Started {
                 term: 1,
@@ -129,7 +135,7 @@ impl World {
                 version: "t".into(),
             })],
         );
-        world.submit(
+        self.submit(
             minute(0),
             vec![
                 Event::FleetReplaced {
@@ -138,7 +144,6 @@ impl World {
                 Event::PoliciesReplaced { files },
             ],
         );
-        world
     }
 
     pub fn bare() -> World {

@@ -1,0 +1,757 @@
+//! A group of pools in simulated time, without an engine: what each asks for comes from the story, everything else is the
+//! module's. The oracle adds up draws and weights piece by piece.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use proptest::prelude::*;
+use checks::fine_units;
+use sunward_core::coordination::{
+    Accounts, Ahead, Coordination, Draw, Member, Meters, Note, Outcome, Scene, Weighing, Why,
+};
+use sunward_core::fleet::{Fleet, Pool, Unit};
+use sunward_core::pools::Pin;
+use sunward_core::time::{Span, Timestamp};
+use sunward_policies::calendar::{Period, Recurrence};
+use sunward_policies::document::SourceFile;
+use sunward_policies::expr::{Expected, Quantity, Scope};
+use sunward_policies::policy::{
+    Budget, BudgetScope, Deadline, Floor, Measure, Policy, PolicySet, Weight,
+};
+
+pub mod checks;
+
+const MIN_RUN: Span = Span::from_mins(30);
+
+/// Minute `m` of a day that begins at midnight.
+pub fn minute(m: i64) -> Timestamp {
+    Timestamp::from_millis(1_767_225_600_000) + Span::from_mins(m)
+}
+
+#[derive(Clone, Debug)]
+pub struct PoolSetup {
+    pub site: usize,
+    pub federation: bool,
+    pub by_worker: bool,
+    pub min: u32,
+    pub max: u32,
+    pub deciwatts: u32,
+}
+
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub pools: Vec<PoolSetup>,
+    pub budgets: Vec<Budget>,
+    pub floors: Vec<Floor>,
+    pub deadlines: Vec<Deadline>,
+    pub blast: Option<u32>,
+    pub hourly: bool,
+    pub blind: bool,
+    pub weights_change: bool,
+    pub scored: bool,
+    /// Seeds the weights.
+    pub weights: u64,
+}
+
+impl Setup {
+    pub fn of(pools: usize) -> Setup {
+        let pool = |site| PoolSetup {
+            site,
+            federation: true,
+            by_worker: false,
+            min: 0,
+            max: 1,
+            deciwatts: 10_000,
+        };
+        Setup {
+            pools: (0..pools).map(pool).collect(),
+            budgets: Vec::new(),
+            floors: Vec::new(),
+            deadlines: Vec::new(),
+            blast: None,
+            hourly: false,
+            blind: false,
+            weights_change: true,
+            scored: false,
+            weights: 0,
+        }
+    }
+
+    pub fn budget(&mut self, measure: Measure, limit: i64, over_time: bool) {
+        self.scoped(measure, limit, over_time, BudgetScope::Fleet);
+    }
+
+    pub fn scoped(&mut self, measure: Measure, limit: i64, over_time: bool, scope: BudgetScope) {
+        let template = policy();
+        self.budgets.push(Budget {
+            name: format!("budget-{}", self.budgets.len()),
+            measure,
+            limit,
+            unit: "EUR".into(),
+            period: over_time.then_some(Recurrence {
+                period: Period::Day,
+                zone: "UTC".parse().unwrap(),
+            }),
+            scope,
+            weight: matches!(measure, Measure::Carbon | Measure::Money).then_some(Weight {
+                signal: 0,
+                assume: 700.0,
+            }),
+            range: template.name_range,
+        });
+    }
+
+    pub fn floor(&mut self, sites: u32, run_on_missing: bool) {
+        self.floors.push(Floor {
+            name: format!("floor-{}", self.floors.len()),
+            federation: None,
+            sites,
+            run_on_missing,
+            range: policy().name_range,
+        });
+    }
+
+    pub fn deadline(&mut self, finish_by: i64, work: i64) {
+        self.deadlines.push(Deadline {
+            name: format!("deadline-{}", self.deadlines.len()),
+            federation: None,
+            finish_by: minute(finish_by),
+            work,
+            margin: Span::ZERO,
+            range: policy().name_range,
+        });
+    }
+
+    fn fleet(&self) -> Fleet {
+        let (mut sites, mut pools, mut job) = (String::new(), String::new(), Vec::new());
+        for site in 0..self.pools.len() {
+            writeln!(sites, "    - {{name: site-{site}, time_zone: UTC}}").unwrap();
+        }
+        for (id, pool) in self.pools.iter().enumerate() {
+            let unit = if pool.by_worker { "worker" } else { "pool" };
+            writeln!(
+                pools,
+                "    - {{name: pool-{id:05}, site: site-{}, labels: {{a: b}}, unit: {unit}, min_workers: {}, max_workers: {}, training_kw: {:.4}, idle_kw: 0.0, gpus_per_worker: 1, gpu_vendor: nvidia, gpu_model: X, ready_after: 5m, actuator: {{memory: {{start: 5m, stop: 1m}}}}}}",
+                pool.site, pool.min, pool.max, f64::from(pool.deciwatts) / 1e4
+            )
+            .unwrap();
+            if pool.federation {
+                job.push(format!("pool-{id:05}"));
+            }
+        }
+        let federations = if job.is_empty() {
+            String::new()
+        } else {
+            format!("  federations: [{{name: job, pools: [{}]}}]\n", job.join(", "))
+        };
+        let text = format!(
+            "apiVersion: sunward.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: f}}\nspec:\n  sites:\n{sites}  pools:\n{pools}{federations}"
+        );
+        Fleet::parse(&source("fleet.yaml", &text)).unwrap()
+    }
+
+    fn policies(&self) -> Vec<Policy> {
+        let mut policy = policy();
+        policy.name = "p".into();
+        policy.selector = [("a".to_owned(), "b".to_owned())].into();
+        policy.budgets.clone_from(&self.budgets);
+        if self.hourly {
+            for period in policy.budgets.iter_mut().filter_map(|b| b.period.as_mut()) {
+                period.period = Period::Hour;
+            }
+        }
+        policy.floors.clone_from(&self.floors);
+        policy.deadlines.clone_from(&self.deadlines);
+        policy.max_changing_sites = self.blast;
+        let nothing = Scope { signals: &[], calendars: &[] };
+        // Any number: the scores ahead are the story's.
+        policy.score = self.scored.then(|| Quantity::compile("1", nothing, Expected::Any).unwrap());
+        vec![policy]
+    }
+}
+
+fn source(path: &str, text: &str) -> SourceFile {
+    SourceFile {
+        path: path.into(),
+        text: text.into(),
+    }
+}
+
+/// A policy from a file, whose other parts tests set themselves.
+fn policy() -> Policy {
+    static COMPILED: OnceLock<Policy> = OnceLock::new();
+    COMPILED.get_or_init(compiled).clone()
+}
+
+fn compiled() -> Policy {
+    let text = "
+apiVersion: sunward.dev/v1alpha1
+kind: SchedulingPolicy
+metadata: {name: p}
+spec:
+  pools: {a: b}
+  priority: 1
+  mode: enforce
+  signals:
+    carbon: {source: s, kind: carbon_intensity, basis: marginal, scope: site, max_age: 10m, on_missing: {hold: 0s, then: release}}
+  activate: {when: carbon < 100}
+";
+    let set = PolicySet::compile(&[source("p.yaml", text)]).unwrap();
+    set.policies()[0].clone()
+}
+
+/// What happens, after so many minutes.
+#[derive(Clone, Debug)]
+pub struct Move {
+    pub after: i64,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+pub enum Kind {
+    Wait,
+    /// A pool's policy wants so many workers (within its bounds; all or the minimum where it is all or nothing).
+    Ask(usize, u32),
+    Score(usize, Option<i8>),
+    Missing(usize, bool),
+    /// Workers get ready, or are gone.
+    Ready(usize),
+    Pin(usize, Pin),
+    BudgetSet(i64),
+    /// An emergency or a limit leaves a pool so many workers, and its site this share of power.
+    Limit(usize, Option<u32>, u8),
+    Restart,
+    Reload,
+    Clock(bool),
+}
+
+pub fn any_setup() -> impl Strategy<Value = Setup> {
+    let pool = (0..4_usize, any::<bool>(), any::<bool>(), 0..2_u32, 1..5_u32, 1..60_000_u32);
+    let measure = prop_oneof![
+        Just((Measure::Workers, false)),
+        Just((Measure::Power, false)),
+        Just((Measure::Energy, true)),
+        Just((Measure::Carbon, true)),
+        Just((Measure::Money, true)),
+    ];
+    let scope = prop_oneof![
+        3 => Just(BudgetScope::Fleet),
+        1 => Just(BudgetScope::Site),
+        1 => Just(BudgetScope::Federation),
+        1 => Just(BudgetScope::Pool),
+    ];
+    let budget = (measure, 0..1_000_i64, scope);
+    (
+        prop::collection::vec(pool, 1..7),
+        prop::collection::vec(budget, 0..4),
+        prop::collection::vec((0..4_u32, any::<bool>()), 0..2),
+        prop::option::weighted(0.3, (60..2_000_i64, 1..40_i64)),
+        prop::option::weighted(0.4, 1..3_u32),
+        any::<bool>(),
+        any::<u64>(),
+    )
+        .prop_map(|(pools, budgets, floors, deadline, blast, hourly, weights)| {
+            let mut setup = Setup::of(0);
+            setup.pools = pools
+                .into_iter()
+                .map(|(site, federation, by_worker, min, more, deciwatts)| PoolSetup {
+                    site,
+                    federation,
+                    by_worker,
+                    min,
+                    max: min + more,
+                    deciwatts,
+                })
+                .collect();
+            // Sites are numbered below the number of pools.
+            let sites = setup.pools.len();
+            for pool in &mut setup.pools {
+                pool.site %= sites;
+            }
+            for (index, ((measure, over_time), limit, scope)) in budgets.into_iter().enumerate() {
+                let limit = match measure {
+                    Measure::Workers => limit % 12,
+                    Measure::Power => limit * 20,
+                    Measure::Energy => limit * 40_000,
+                    Measure::Carbon => limit * 20_000,
+                    Measure::Money => limit * 20,
+                };
+                setup.scoped(measure, limit, over_time, scope);
+                setup.budgets[index].name = format!("budget-{index}");
+            }
+            for (sites, run) in floors {
+                setup.floor(sites, run);
+            }
+            if let Some((finish, hours)) = deadline {
+                setup.deadline(finish, hours * 3_600_000);
+                setup.scored = hours % 2 == 0;
+            }
+            setup.blast = blast;
+            setup.hourly = hourly;
+            setup.weights = weights;
+            setup
+        })
+}
+
+/// A story for `pools` pools; restarts and reloads only where `breaks`.
+pub fn any_story(pools: usize, breaks: bool) -> impl Strategy<Value = Vec<Move>> {
+    let pin = prop_oneof![
+        4 => Just(Pin::None),
+        1 => Just(Pin::On { workers: None }),
+        1 => Just(Pin::Dispatch),
+        1 => Just(Pin::Off),
+        1 => Just(Pin::Frozen),
+    ];
+    let kind = prop_oneof![
+        2 => Just(Kind::Wait),
+        8 => (0..pools, 0..6_u32).prop_map(|(pool, workers)| Kind::Ask(pool, workers)),
+        2 => (0..pools, prop::option::of(any::<i8>())).prop_map(|(pool, score)| Kind::Score(pool, score)),
+        2 => (0..pools, any::<bool>()).prop_map(|(pool, missing)| Kind::Missing(pool, missing)),
+        4 => (0..pools).prop_map(Kind::Ready),
+        2 => (0..pools, pin).prop_map(|(pool, pin)| Kind::Pin(pool, pin)),
+        1 => (0..50_000_000_i64).prop_map(Kind::BudgetSet),
+        2 => (0..pools, prop::option::of(0..4_u32), 50..=100_u8)
+            .prop_map(|(pool, most, percent)| Kind::Limit(pool, most, percent)),
+        1 => any::<bool>().prop_map(Kind::Clock),
+    ];
+    let broken = if breaks { 2 } else { 0 };
+    let kind = prop_oneof![
+        20 => kind,
+        broken => Just(Kind::Restart),
+        broken => Just(Kind::Reload),
+    ];
+    let one = (0..90_i64, kind).prop_map(|(after, kind)| Move { after, kind });
+    prop::collection::vec(one, 1..60)
+}
+
+/// Weights known beforehand: per pool a value for each interval of its own length, every fourth missing.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    seed: u64,
+    change: bool,
+}
+
+impl Weights {
+    fn at(&self, pool: u32, at: Timestamp) -> (Option<f64>, Option<Timestamp>) {
+        if !self.change {
+            return (Some(400.0 + f64::from(pool)), None);
+        }
+        let length = (7 + 13 * i64::from(pool)) * 60_000 + 123;
+        let slot = at.as_millis().div_euclid(length);
+        let until = Timestamp::from_millis((slot + 1) * length);
+        let mixed = (self.seed ^ (slot as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+            .wrapping_mul(0xBF58_476D_1CE4_E5B9)
+            >> 40;
+        let value = (mixed % 4 != 0).then(|| (mixed % 100_000) as f64 / 71.0 - 200.0);
+        (value, Some(until))
+    }
+}
+
+impl Weighing for Weights {
+    fn weigh(&self, _: u32, pool: u32, at: Timestamp) -> (Option<f64>, Option<Timestamp>) {
+        self.at(pool, at)
+    }
+}
+
+/// Scores ahead: (pool, from hour, to hour, score).
+#[derive(Clone, Debug, Default)]
+pub struct KnownAhead {
+    pub known: Vec<(u32, i64, i64, f64)>,
+}
+
+impl Ahead for KnownAhead {
+    fn score(&self, _: u32, pool: u32, at: Timestamp) -> (Option<f64>, Option<Timestamp>) {
+        let covers = |known: &&(u32, i64, i64, f64)| {
+            known.0 == pool && minute(60 * known.1) <= at && at < minute(60 * known.2)
+        };
+        let found = self.known.iter().find(covers);
+        (found.map(|known| known.3), found.map(|known| minute(60 * known.2)))
+    }
+}
+
+/// One pool as the story left it.
+#[derive(Clone, Debug)]
+struct At {
+    current: u32,
+    ready: u32,
+    ask: u32,
+    score: Option<f64>,
+    missing: bool,
+    pin: Pin,
+    most: Option<u32>,
+    changed_at: Option<Timestamp>,
+    started_at: Option<Timestamp>,
+    why: Option<Why>,
+    /// Its target differed from its own plan because it was forced down, or cut.
+    before: u32,
+}
+
+pub struct Play {
+    pub coordination: Coordination,
+    pub accounts: Accounts,
+    pub notes: Vec<Note>,
+    pub ahead: KnownAhead,
+    /// Members are handed over turned by so many places.
+    pub turn: usize,
+    setup: Setup,
+    pools: Vec<Arc<Pool>>,
+    at: Vec<At>,
+    meters: Meters,
+    weights: Weights,
+    percents: BTreeMap<Arc<str>, u8>,
+    clock_stepped: bool,
+    now: Timestamp,
+    began: Timestamp,
+    /// Per part and period: fine units, by the oracle.
+    oracle: BTreeMap<(String, i64), i128>,
+    /// Operators' corrections: the oracle begins again there.
+    changing_before: Vec<usize>,
+}
+
+impl Play {
+    pub fn new(setup: &Setup) -> Play {
+        let pools = setup.fleet().pools().to_vec();
+        let policies = setup.policies();
+        let coordination = Coordination::new(&pools, &policies);
+        let mut accounts = Accounts::default();
+        if setup.blind {
+            accounts.began_blind(minute(0));
+        }
+        accounts.follow(&coordination, minute(0));
+        let at: Vec<At> = pools
+            .iter()
+            .map(|pool| At {
+                current: pool.min_workers,
+                ready: 0,
+                ask: pool.min_workers,
+                score: None,
+                missing: false,
+                pin: Pin::None,
+                most: None,
+                changed_at: Some(minute(-600)),
+                started_at: None,
+                why: None,
+                before: pool.min_workers,
+            })
+            .collect();
+        let weights = Weights {
+            seed: setup.weights,
+            change: setup.weights_change,
+        };
+        let mut play = Play {
+            meters: Meters::default(),
+            coordination,
+            accounts,
+            notes: Vec::new(),
+            ahead: KnownAhead::default(),
+            turn: 0,
+            setup: setup.clone(),
+            pools,
+            at,
+            weights,
+            percents: BTreeMap::new(),
+            clock_stepped: false,
+            now: minute(0),
+            began: minute(0),
+            oracle: BTreeMap::new(),
+            changing_before: Vec::new(),
+        };
+        play.resume();
+        play.plan_all();
+        play
+    }
+
+    fn resume(&mut self) {
+        let draws: Vec<_> = (0..self.pools.len()).map(|id| self.draw(id)).collect();
+        let draws = self.pools.iter().map(AsRef::as_ref).zip(draws);
+        self.meters =
+            Meters::resume(&self.coordination, &self.accounts, &self.weights, draws, self.now);
+    }
+
+    fn draw(&self, id: usize) -> Draw {
+        Draw {
+            wanted: self.at[id].current,
+            ready: self.at[id].ready,
+            power_percent: self.percent(self.setup.pools[id].site),
+        }
+    }
+
+    pub fn percent(&self, site: usize) -> u8 {
+        let site: Arc<str> = format!("site-{site}").into();
+        self.percents.get(&site).copied().unwrap_or(100)
+    }
+
+    /// Another set of files, pools unchanged.
+    pub fn reload(&mut self, setup: &Setup) {
+        self.meters.count_all(&self.coordination, &mut self.accounts, self.now);
+        self.setup = setup.clone();
+        let policies = setup.policies();
+        self.coordination = Coordination::new(&self.pools, &policies);
+        self.accounts.follow(&self.coordination, self.now);
+        self.resume();
+        self.plan_all();
+    }
+
+    pub fn take(&mut self, step: &Move) {
+        let to = self.now + Span::from_mins(step.after);
+        self.run_to(to);
+        match step.kind {
+            Kind::Wait => {}
+            Kind::Ask(pool, workers) => self.ask(pool, workers),
+            Kind::Score(pool, score) => self.at[pool].score = score.map(f64::from),
+            Kind::Missing(pool, missing) => self.at[pool].missing = missing,
+            Kind::Ready(pool) => {
+                let at = &mut self.at[pool];
+                at.ready = at.current;
+            }
+            Kind::Pin(pool, pin) => self.at[pool].pin = pin,
+            Kind::BudgetSet(spent) => self.set_budget(spent),
+            Kind::Limit(pool, most, percent) => {
+                let known = &self.pools[pool];
+                let whole = |most: u32| match known.unit {
+                    Unit::Worker => most,
+                    Unit::Pool if most < known.max_workers => known.min_workers,
+                    Unit::Pool => most,
+                };
+                self.at[pool].most = most.map(whole);
+                let site = format!("site-{}", self.setup.pools[pool].site).into();
+                self.percents.insert(site, percent);
+            }
+            Kind::Restart => {
+                let kept = rmp_serde::to_vec_named(&self.accounts).unwrap();
+                self.accounts = rmp_serde::from_slice(&kept).unwrap();
+                self.resume();
+            }
+            Kind::Reload => {
+                let setup = self.setup.clone();
+                return self.reload(&setup);
+            }
+            Kind::Clock(stepped) => self.clock_stepped = stepped,
+        }
+        self.plan_all();
+    }
+
+    fn ask(&mut self, pool: usize, workers: u32) {
+        let known = &self.pools[pool];
+        let workers = workers.clamp(known.min_workers, known.max_workers);
+        self.at[pool].ask = match known.unit {
+            Unit::Worker => workers,
+            Unit::Pool if workers > known.min_workers => known.max_workers,
+            Unit::Pool => known.min_workers,
+        };
+    }
+
+    pub fn ask_together(&mut self, asks: &[(usize, u32)]) {
+        for (pool, workers) in asks {
+            self.ask(*pool, *workers);
+        }
+        self.plan_all();
+    }
+
+    pub fn score(&mut self, pool: usize, score: Option<f64>) {
+        self.at[pool].score = score;
+    }
+
+    pub fn missing(&mut self, pool: usize, missing: bool) {
+        self.at[pool].missing = missing;
+    }
+
+    /// Everyone becomes as is wanted.
+    pub fn settle_ready(&mut self) {
+        for at in &mut self.at {
+            at.ready = at.current;
+        }
+        self.plan_all();
+    }
+
+    fn set_budget(&mut self, spent: i64) {
+        let parts: Vec<_> = self
+            .coordination
+            .budgets()
+            .iter()
+            .filter(|part| part.is_sum())
+            .map(|part| (part.budget.clone(), part.part.clone()))
+            .collect();
+        self.meters.count_all(&self.coordination, &mut self.accounts, self.now);
+        for (budget, part) in parts {
+            let place = self.accounts.set(&self.coordination, &budget, &part, spent).unwrap();
+            self.meters.expect(place, &self.coordination, &self.accounts);
+            let spend = *self.accounts.spend(place).unwrap();
+            let units = fine_units(self.coordination.budgets()[place as usize].measure);
+            let key = (format!("{budget} {part}"), spend.from.as_millis());
+            self.oracle.insert(key, i128::from(spent) * units);
+        }
+    }
+
+    /// Lets time pass, planning whenever that was announced.
+    pub fn run_to(&mut self, to: Timestamp) {
+        while let Some(due) = self.due().filter(|due| *due <= to) {
+            self.pass(due.max(self.now));
+            self.plan_all();
+        }
+        self.pass(to);
+    }
+
+    /// Lets time pass until a target changes, and says when that was.
+    pub fn run_to_change(&mut self) -> Timestamp {
+        let before = self.targets();
+        while self.targets() == before {
+            let due = self.due().expect("nothing will ever change");
+            self.pass(due.max(self.now));
+            self.plan_all();
+        }
+        self.now
+    }
+
+    pub fn since_start(&self, _: usize) -> Span {
+        self.now - self.began
+    }
+
+    fn due(&self) -> Option<Timestamp> {
+        let groups = self.accounts.groups.iter().filter_map(|group| group.wake_at);
+        groups.chain(self.meters.next_due()).min()
+    }
+
+    fn pass(&mut self, to: Timestamp) {
+        self.oracle_to(to);
+        self.now = self.now.max(to);
+        let mut groups = Vec::new();
+        self.meters
+            .advance(&self.coordination, &self.weights, &mut self.accounts, self.now, &mut groups);
+    }
+
+    /// What a pool would be told if it were alone.
+    fn solo(&self, id: usize) -> u32 {
+        let (at, pool) = (&self.at[id], &self.pools[id]);
+        let running = at.started_at.is_some_and(|since| since + MIN_RUN > self.now);
+        let free = match at.pin {
+            Pin::Frozen => at.current,
+            Pin::Off => pool.min_workers,
+            Pin::On { .. } if !self.clock_stepped => pool.max_workers,
+            _ if at.ask < at.current && running => at.current,
+            _ if at.ask > at.current && (self.clock_stepped || at.missing) => at.current,
+            _ => at.ask,
+        };
+        let Some(most) = at.most.map(|most| most.max(pool.min_workers)) else {
+            return free;
+        };
+        match pool.unit {
+            Unit::Worker => free.min(most),
+            Unit::Pool if free > most => pool.min_workers,
+            Unit::Pool => free,
+        }
+    }
+
+    fn members(&self, group: u32) -> Vec<Member<'_>> {
+        let one = |id: &u32| {
+            let (at, pool) = (&self.at[*id as usize], &self.pools[*id as usize]);
+            let (solo, max) = (self.solo(*id as usize), pool.max_workers);
+            Member {
+                id: *id,
+                pool,
+                current: Some(at.current),
+                ready: at.ready,
+                solo,
+                reach: if self.clock_stepped { at.current } else { max },
+                pin: at.pin,
+                most: at.most.map(|most| most.max(pool.min_workers)),
+                missing: at.missing,
+                score: at.score,
+                policy: Some(0),
+                min_run: MIN_RUN,
+                changed_at: at.changed_at,
+                started_at: at.started_at,
+            }
+        };
+        let mut members: Vec<_> = self.coordination.members(group).iter().map(one).collect();
+        let turn = self.turn % members.len().max(1);
+        members.rotate_left(turn);
+        members
+    }
+
+    fn plan(&self, group: u32, accounts: &mut Accounts) -> Outcome {
+        let scene = Scene {
+            now: self.now,
+            clock_stepped: self.clock_stepped,
+            ahead: &self.ahead,
+        };
+        self.coordination.plan(group, &self.members(group), &scene, &self.meters, accounts)
+    }
+
+    /// Plans every group and takes the targets over; pools in no group do as they would alone.
+    fn plan_all(&mut self) {
+        self.changing_before = self.changing();
+        for at in &mut self.at {
+            at.before = at.current;
+            at.why = None;
+        }
+        for group in 0..self.coordination.len() as u32 {
+            let mut accounts = self.accounts.clone();
+            let outcome = self.plan(group, &mut accounts);
+            let mut targets: BTreeMap<u32, (u32, Option<Why>)> = self
+                .members(group)
+                .iter()
+                .map(|member| (member.id, (member.solo, None)))
+                .collect();
+            for one in &outcome.coordinated {
+                targets.insert(one.id, (one.target, one.why));
+            }
+            self.accounts = accounts;
+            self.accounts.groups[group as usize].wake_at = outcome.next_change_at;
+            self.accounts.groups[group as usize].contended = outcome.contended;
+            self.notes.extend(outcome.notes);
+            for (id, (target, why)) in targets {
+                self.adopt(id as usize, target, why);
+            }
+        }
+        for id in 0..self.pools.len() {
+            if self.coordination.group(id as u32).is_none() {
+                let target = self.solo(id);
+                self.adopt(id, target, None);
+            }
+        }
+        for id in 0..self.pools.len() {
+            let draw = self.draw(id);
+            let pool = self.pools[id].clone();
+            self.meters.refresh(
+                id as u32,
+                &pool,
+                draw,
+                &self.coordination,
+                &self.weights,
+                &mut self.accounts,
+                self.now,
+                &mut Vec::new(),
+            );
+        }
+    }
+
+    fn adopt(&mut self, id: usize, target: u32, why: Option<Why>) {
+        let (min, now) = (self.pools[id].min_workers, self.now);
+        let at = &mut self.at[id];
+        at.why = why;
+        if target == at.current {
+            return;
+        }
+        if at.current <= min && target > min {
+            at.started_at = Some(now);
+        }
+        at.changed_at = Some(now);
+        at.current = target;
+    }
+
+    pub fn targets(&self) -> Vec<u32> {
+        self.at.iter().map(|at| at.current).collect()
+    }
+
+    pub fn why(&self, pool: usize) -> Option<Why> {
+        self.at[pool].why
+    }
+
+    pub fn words(&self, pool: usize) -> String {
+        self.coordination.describe(self.at[pool].why.unwrap(), &self.accounts)
+    }
+}
+
