@@ -117,7 +117,7 @@ fn forecast(segments: &[(i64, f64)]) -> World {
 fn by_forecast(at_least: i64, leave: Option<i64>) -> Threshold {
     let release = Some(side("a >= 120", 5, 0));
     Threshold::new(ThresholdParts {
-        window: window(Expectation::Forecast, at_least, leave),
+        window: Some(window(Expectation::Forecast, at_least, leave)),
         ..parts(side("a < 100", 0, 0), release)
     })
 }
@@ -246,7 +246,7 @@ fn the_window_of_a_schedule_is_that_of_its_calendar() {
     let schedule = Expectation::Schedule { calendar: 0 };
     let rule = |leave| {
         Threshold::new(ThresholdParts {
-            window: window(schedule, 25, leave),
+            window: Some(window(schedule, 25, leave)),
             ..parts(side("a < 100", 0, 0), None)
         })
     };
@@ -290,7 +290,7 @@ fn a_guarantee_runs_from_the_start_of_its_window() {
     let rule = |held_for, at_least| {
         let sides = parts(side("a < 100", held_for, 0), Some(side("a >= 120", 0, 0)));
         Threshold::new(ThresholdParts {
-            window: window(guarantee, at_least, Some(5)),
+            window: Some(window(guarantee, at_least, Some(5))),
             ..sides
         })
     };
@@ -340,7 +340,7 @@ fn workers_follow_their_expression() {
         ..World::default()
     };
     let rule = Threshold::new(ThresholdParts {
-        workers: workers("b / pool.training_kw"),
+        workers: Some(workers("b / pool.training_kw")),
         ..parts(side("a < 100", 0, 0), None)
     });
     world.check(&rule, false, "0: activate 3 running\n5: activate 0 running\n10: activate 8 running\n15: activate 2 running");
@@ -381,7 +381,7 @@ fn an_unknown_count_of_workers_holds_and_then_acts() {
         };
         let sides = parts(side("a < 100", 0, 0), Some(side("a >= 120", 5, 0)));
         Threshold::new(ThresholdParts {
-            workers: workers("b / pool.training_kw"),
+            workers: Some(workers("b / pool.training_kw")),
             on_missing: Box::new([release, keep]),
             ..sides
         })
@@ -409,7 +409,7 @@ fn an_unknown_count_of_workers_holds_and_then_acts() {
          60: activate 1 running",
     );
     let limit = Threshold::new(ThresholdParts {
-        workers: workers("site.power_limit_kw / pool.training_kw"),
+        workers: Some(workers("site.power_limit_kw / pool.training_kw")),
         ..parts(side("a < 100", 0, 0), None)
     });
     world.check(

@@ -10,7 +10,7 @@ fn any_window() -> impl Strategy<Value = Option<Window>> {
         1 => (5..80_i64).prop_map(|lasts| Expectation::Guarantee { lasts: Span::from_mins(lasts) }),
     ];
     let some = (expect, 0..25_i64, prop::option::of(0..15_i64))
-        .prop_map(|(expect, at_least, leave)| window(expect, at_least, leave));
+        .prop_map(|(expect, at_least, leave)| Some(window(expect, at_least, leave)));
     prop_oneof![1 => Just(None), 4 => some]
 }
 
@@ -59,7 +59,7 @@ fn any_rule() -> impl Strategy<Value = Threshold> {
                 activate: side(activate, up.0, up.1),
                 release,
                 window,
-                workers: (!counted.is_empty()).then(|| workers(counted)).flatten(),
+                workers: (!counted.is_empty()).then(|| workers(counted)),
                 on_missing: Box::new([a, b]),
             })
         })

@@ -268,18 +268,18 @@ pub(super) fn parts(activate: Side, release: Option<Side>) -> ThresholdParts {
     }
 }
 
-pub(super) fn window(expect: Expectation, at_least: i64, leave: Option<i64>) -> Option<Window> {
+pub(super) fn window(expect: Expectation, at_least: i64, leave: Option<i64>) -> Window {
     let (at_least, start_cost) = (Span::from_mins(at_least), Span::from_mins(2));
-    Some(Window {
+    Window {
         expect,
         at_least,
         start_cost,
         leave_before_end: leave.map(Span::from_mins),
-    })
+    }
 }
 
-pub(super) fn workers(text: &str) -> Option<Quantity> {
-    Some(Quantity::compile(text, SCOPE, Expected::Workers).unwrap())
+pub(super) fn workers(text: &str) -> Quantity {
+    Quantity::compile(text, SCOPE, Expected::Workers).unwrap()
 }
 
 pub(super) fn readings(values: &[(i64, f64)]) -> Vec<Segment> {
