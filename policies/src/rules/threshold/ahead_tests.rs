@@ -81,6 +81,30 @@ fn readings_in_the_dark_are_not_counted() {
          7: release 2 of 3
          9: activate running",
     );
+    // Here it is a calendar that ends the dark: the reading that came in it is not made up for.
+    let rows = [
+        (0, [90.0, 1.0]),
+        (5, [90.0, GONE]),
+        (9, [90.0, GONE]),
+        (11, [90.0, GONE]),
+    ];
+    let world = World {
+        actual: rows.to_vec(),
+        nights: vec![(7, 60)],
+        ..World::default()
+    };
+    let when = "a < 100 && (b > 0 || calendar.night)";
+    world.check(
+        &Threshold::new(parts(side(when, 0, 3), None)),
+        false,
+        "0: release 1 of 3
+         5: release signal 1 missing until 15
+         7: release 1 of 3
+         9: release 2 of 3
+         11: activate running
+         60: hold signal 1 missing until 70
+         70: release signal 1 missing: released",
+    );
 }
 
 #[test]

@@ -20,6 +20,7 @@ fn any_rule() -> impl Strategy<Value = Threshold> {
         "a < 100 && b > 5",
         "a < 100 || b > 9",
         "a < 100 && calendar.night",
+        "a < 100 && (b > 5 || calendar.night)",
         "calendar.night",
     ]);
     let release = prop::sample::select(vec![
