@@ -19,8 +19,8 @@ use figures::{Figure, Goal};
 
 use sunward_policies::expr::{Condition, Scope};
 use sunward_policies::{
-    Candidate, Facts, Intent, Memory, Policy, PolicySet, PoolFacts, Reading, SourceFile, Timestamp, Unit,
-    arbitrate,
+    Calendar, Candidate, Facts, Intent, Memory, Policy, PolicySet, PoolFacts, Reading, SourceFile,
+    Span, Timestamp, Unit, arbitrate,
 };
 
 /// Calls per sample: few, so that a sample is shorter than a scheduler's slice. The figure is the median sample.
@@ -73,6 +73,45 @@ fn main() {
     the_shipped_policy();
     six_terms_beside_cel();
     ten_thousand_pools();
+    calendars();
+}
+
+/// Where a calendar stands: an ordinary night, the night of a change of the clocks, and a calendar that is always open,
+/// whose end is looked for over more than a year.
+fn calendars() {
+    let zone = chrono_tz::Europe::Berlin;
+    let compiled = |cron, minutes| Calendar::compile(cron, Span::from_mins(minutes), zone).unwrap();
+    let (nights, always) = (
+        compiled("0 22 * * MON-FRI", 480),
+        compiled("*/5 * * * *", 5),
+    );
+    let instant = |text| Timestamp::parse_rfc3339(text).unwrap();
+    for (name, calendar, at, goal) in [
+        (
+            "policies/calendar",
+            &nights,
+            "2026-06-02T23:30:00Z",
+            2_000.0,
+        ),
+        (
+            "policies/calendar, the clocks change",
+            &nights,
+            "2026-03-28T23:30:00Z",
+            20_000.0,
+        ),
+        (
+            "policies/calendar, always open",
+            &always,
+            "2026-06-02T23:30:00Z",
+            50_000.0,
+        ),
+    ] {
+        let at = instant(at);
+        let found = median_ns(|| {
+            black_box(black_box(calendar).at(black_box(at)));
+        });
+        report(name, found, "ns", Goal::AtMost(goal), None);
+    }
 }
 
 fn set(text: &str) -> PolicySet {
@@ -111,7 +150,13 @@ fn the_shipped_policy() {
         black_box(black_box(&condition).evaluate(black_box(&facts)));
     });
     let goal = Goal::AtMost;
-    report("policies/evaluate two terms", two_terms, "ns", goal(30.0), Some(bare));
+    report(
+        "policies/evaluate two terms",
+        two_terms,
+        "ns",
+        goal(30.0),
+        Some(bare),
+    );
 
     let set = set(include_str!("../library/curtailment.yaml"));
     let rule = &set.policies()[0].rules[0].rule;
@@ -119,7 +164,13 @@ fn the_shipped_policy() {
     let judged = median_ns(|| {
         black_box(rule.judge(black_box(&facts), black_box(&mut memory)));
     });
-    report("policies/judge the shipped policy", judged, "ns", goal(80.0), Some(bare));
+    report(
+        "policies/judge the shipped policy",
+        judged,
+        "ns",
+        goal(80.0),
+        Some(bare),
+    );
 }
 
 /// Five comparisons with a number, and one of what two signals give; all hold, so that all are evaluated.
@@ -157,7 +208,13 @@ fn six_terms_beside_cel() {
     let theirs = median_ns(|| {
         let _ = black_box(black_box(&program).execute(black_box(&context)));
     });
-    report("policies/evaluate six terms", ours, "ns", Goal::None, Some(theirs));
+    report(
+        "policies/evaluate six terms",
+        ours,
+        "ns",
+        Goal::None,
+        Some(theirs),
+    );
     report(
         "policies/evaluate six terms: times as fast as cel",
         theirs / ours,
@@ -194,7 +251,11 @@ fn readings(pool: usize, round: usize) -> [Reading; 3] {
     } else {
         fresh(mixed as f64 / 2.0)
     };
-    [carbon, fresh(mixed as f64 / 10.0 - 20.0), fresh((mixed % 20) as f64)]
+    [
+        carbon,
+        fresh(mixed as f64 / 10.0 - 20.0),
+        fresh((mixed % 20) as f64),
+    ]
 }
 
 /// What one instant costs at which every pool is judged anew: three rules each, and which of them wins.
@@ -244,7 +305,9 @@ fn judge_all(
             candidate.verdict = judged.verdict;
         }
         let wants = |candidate: &&Candidate<'_>| {
-            candidate.verdict.is_some_and(|verdict| verdict.intent == Intent::Activate)
+            candidate
+                .verdict
+                .is_some_and(|verdict| verdict.intent == Intent::Activate)
         };
         running += candidates.iter().filter(wants).count();
         black_box(arbitrate(&candidates));

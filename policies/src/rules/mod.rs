@@ -250,25 +250,36 @@ impl Reason {
                 "the activate and the release condition both hold; released".to_owned()
             }
             Reason::Undecidable => {
-                "a condition without signals can't be decided; released".to_owned()
+                "what reads no signal can't be decided (an unknown fact, or a division by zero); released".to_owned()
             }
             Reason::ActivateSamples { seen, needed } => {
-                format!("the activate condition holds for {seen} of {needed} readings")
+                format!(
+                    "the activate condition has held for {seen} of the {needed} readings in a row that a start needs"
+                )
             }
             Reason::ReleaseSamples { seen, needed } => {
-                format!("the release condition holds for {seen} of {needed} readings")
+                format!(
+                    "the release condition has held for {seen} of the {needed} readings in a row that a release needs"
+                )
             }
             Reason::WindowTooShort {
                 ends: Some(ends),
                 needed,
             } => format!(
-                "the window is expected to end at {ends}; a start pays only if it lasts until {needed}"
+                "the activate condition holds, but the window is expected to end at {ends}; a start made now pays \
+                 only if it lasts until {needed}"
             ),
             Reason::WindowTooShort { ends: None, needed } => {
-                format!("nothing says that the window lasts until {needed}, as a start would need")
+                format!(
+                    "the activate condition holds, but nothing says how long the window lasts; a start made now \
+                     pays only if it lasts until {needed}"
+                )
             }
             Reason::LeavingAhead { ends } => {
-                format!("the window is expected to end at {ends}; leaving ahead of it")
+                format!(
+                    "released ahead of the window's expected end at {ends}; no start before that has passed or \
+                     moved out of reach"
+                )
             }
         }
     }

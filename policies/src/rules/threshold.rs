@@ -457,3 +457,6 @@ impl Rule for Threshold {
 #[cfg(test)]
 #[path = "threshold_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+mod ahead_tests;
