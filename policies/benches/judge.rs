@@ -246,7 +246,7 @@ spec:
 fn readings(pool: usize, round: usize) -> [Reading; 3] {
     let mixed = (pool * 7_919 + round * 104_729) % 1_000;
     let fresh = |value| Reading::Fresh { value };
-    let carbon = if mixed % 8 == 0 {
+    let carbon = if mixed.is_multiple_of(8) {
         Reading::Missing
     } else {
         fresh(mixed as f64 / 2.0)

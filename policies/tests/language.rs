@@ -76,7 +76,7 @@ fn signals_and_calendars_arrive() {
 }
 
 #[test]
-fn budgets_floors_and_deadlines_arrive() {
+fn budgets_arrive() {
     let policy = policy(&every_key());
     let in_berlin = |period| {
         Some(Recurrence {
@@ -154,6 +154,11 @@ fn budgets_floors_and_deadlines_arrive() {
         assert_eq!(*budget, expected);
         assert!(budget.range.line >= 36);
     }
+}
+
+#[test]
+fn floors_and_deadlines_arrive() {
+    let policy = policy(&every_key());
     let [quorum, any] = policy.floors.as_slice() else {
         panic!("two")
     };

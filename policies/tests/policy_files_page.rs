@@ -58,15 +58,15 @@ fn completed(block: &str) -> String {
                 .is_some_and(|rest| rest.starts_with(':'))
         })
     };
-    let mut spec: String = AROUND
+    let replaced = |key: &str| has(key) || (key == "activate" && has("rules"));
+    let around = AROUND
         .iter()
-        .filter(|(key, _)| !has(key) && !(*key == "activate" && has("rules")))
-        .map(|(_, text)| format!("{text}\n"))
-        .collect();
-    spec.push_str(block);
-    let indented: String = spec.lines().map(|line| format!("  {line}\n")).collect();
+        .filter(|(key, _)| !replaced(key))
+        .map(|(_, text)| *text);
+    let pieces: Vec<&str> = around.chain([block]).collect();
+    let spec = pieces.join("\n").replace('\n', "\n  ");
     format!(
-        "apiVersion: sunward.dev/v1alpha1\nkind: SchedulingPolicy\nmetadata: {{name: piece}}\nspec:\n{indented}"
+        "apiVersion: sunward.dev/v1alpha1\nkind: SchedulingPolicy\nmetadata: {{name: piece}}\nspec:\n  {spec}\n"
     )
 }
 

@@ -93,10 +93,10 @@ fn flapping(study: &Study<'_>, rule: &Rule, found: &mut Vec<Diagnostic>) {
         found.push(warning(study, codes::BOTH_CAN_HOLD, release.at, message, help));
         return;
     }
-    let held = !rule.activate.at_once()
+    let waits = !rule.activate.at_once()
         || rule.release.as_ref().is_some_and(|side| !side.at_once());
     let policy = study.policy;
-    let damped = held || !policy.min_run.is_zero() || !policy.min_rest.is_zero();
+    let damped = waits || !policy.min_run.is_zero() || !policy.min_rest.is_zero();
     let reads_signal = rule.activate.condition().is_some_and(|condition| {
         condition
             .names()

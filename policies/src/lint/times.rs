@@ -88,7 +88,7 @@ fn hold_below_cadence(
     series: &[Series],
     found: &mut Vec<Diagnostic>,
 ) {
-    let (Some(held), Some(condition)) = (side.held_for, side.condition()) else {
+    let (Some(duration), Some(condition)) = (side.held_for, side.condition()) else {
         return;
     };
     let cadences = condition.names().into_iter().filter_map(|name| {
@@ -99,15 +99,15 @@ fn hold_below_cadence(
     let Some((cadence, name)) = cadences.min() else {
         return;
     };
-    if held.span >= cadence {
+    if duration.span >= cadence {
         return;
     }
     let message = format!(
         "a hold of {} is over before the next reading of `{name}` ({cadence} apart): one reading decides",
-        held.span
+        duration.span
     );
     let help = format!("hold for at least {cadence}, or drop `for` if one reading is enough");
-    found.push(warning(study, codes::HOLD_BELOW_CADENCE, held.at, message, help));
+    found.push(warning(study, codes::HOLD_BELOW_CADENCE, duration.at, message, help));
 }
 
 /// What a rule would have found in the readings, against `min_run`.

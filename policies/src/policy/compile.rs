@@ -160,7 +160,7 @@ impl Compiler<'_> {
         let min_rest = self.optional_duration(spec.min_rest.as_ref());
         let ramp = self.ramp(spec.ramp.as_ref());
         let (signals, calendars, rules) = (signals?, calendars?, rules?);
-        let (score, budgets) = (score?, budgets?);
+        let budgets = budgets?;
         self.warn_of_unused(&signals, &calendars);
         Some(Policy {
             name: name?,
@@ -195,22 +195,20 @@ impl Compiler<'_> {
         Some(condition)
     }
 
-    /// `Some(None)` where the key is not there.
+    /// `None` where there is none, and where it is wrong: then the policy is refused as a whole.
     fn optional_quantity(
         &mut self,
         text: Option<&Spanned<String>>,
         names: &Names<'_>,
         expected: Expected,
-    ) -> Option<Option<Quantity>> {
-        let Some(text) = text else {
-            return Some(None);
-        };
+    ) -> Option<Quantity> {
+        let text = text?;
         let quantity = Quantity::compile(&text.value, names.scope(), expected)
             .map_err(|findings| self.expression_findings(text, findings))
             .ok()?;
         self.signals_read = self.signals_read.union(quantity.signals());
         self.calendars_read = self.calendars_read.union(quantity.calendars());
-        Some(Some(quantity))
+        Some(quantity)
     }
 
     fn expression_findings(&mut self, text: &Spanned<String>, findings: Vec<Finding>) {

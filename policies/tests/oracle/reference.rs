@@ -27,11 +27,10 @@ impl World {
 
     /// The value of a name, where it is known.
     pub(crate) fn number(&self, name: &str) -> Option<f64> {
-        let value = match SIGNALS.iter().position(|signal| signal.0 == name) {
-            Some(index) => match self.readings[index] {
-                Reading::Fresh { value } => value,
-                Reading::Stale { .. } | Reading::Missing => return None,
-            },
+        let index = SIGNALS.iter().position(|signal| signal.0 == name);
+        let value = match index.map(|index| self.readings[index]) {
+            Some(Reading::Fresh { value }) => value,
+            Some(Reading::Stale { .. } | Reading::Missing) => return None,
             None => {
                 let row = TABLE.iter().find(|row| row.name == name)?;
                 self.facts().variable(row.variable)

@@ -54,7 +54,7 @@ impl Compiler<'_> {
             unit: limit.unit,
             period: per.map(|period| Recurrence { period, zone }),
             scope: scope?,
-            weight: weight?,
+            weight,
             range: self.source.range_of(&document.name),
         })
     }
@@ -95,58 +95,54 @@ impl Compiler<'_> {
         }
     }
 
-    /// The signal that weighs the energy, for emissions and money alone; `Some(None)` for the others.
+    /// The signal that weighs the energy, for emissions and money alone. `None` where there is none, and where it is
+    /// wrong: then the policy is refused as a whole.
     fn weight(
         &mut self,
         document: &BudgetDocument,
         limit: &Limit,
         names: &Names<'_>,
-    ) -> Option<Option<Weight>> {
+    ) -> Option<Weight> {
         let counted = limit.measure.counts();
         let kind = match limit.measure {
             Measure::Carbon => Kind::CarbonIntensity,
             Measure::Money => Kind::EnergyPrice,
             _ => {
-                let mut none = Some(None);
                 for (key, value) in [("signal", &document.signal), ("assume", &document.assume)] {
                     let Some(value) = value else { continue };
                     let message = format!("a limit of {counted} is not weighed by a signal");
                     let help = format!("remove `{key}`, or limit emissions or money");
                     self.error_at(codes::BAD_BUDGET, value, message, help);
-                    none = None;
                 }
-                return none;
+                return None;
             }
         };
-        let signal = match &document.signal {
-            Some(signal) => self.weighing_signal(signal, kind, names),
-            None => {
-                let message =
-                    format!("a limit of {counted} needs the signal that weighs the energy");
-                let help = match names.signals_of(kind).first() {
-                    Some(name) => format!("add `signal: {name}`"),
-                    None => format!("declare a signal of the kind {kind} and add `signal: NAME`"),
-                };
-                self.error_at(codes::BAD_BUDGET, &document.limit, message, help);
-                None
-            }
+        let signal = if let Some(signal) = &document.signal {
+            self.weighing_signal(signal, kind, names)
+        } else {
+            let message = format!("a limit of {counted} needs the signal that weighs the energy");
+            let help = match names.signals_of(kind).first() {
+                Some(name) => format!("add `signal: {name}`"),
+                None => format!("declare a signal of the kind {kind} and add `signal: NAME`"),
+            };
+            self.error_at(codes::BAD_BUDGET, &document.limit, message, help);
+            None
         };
-        let assume = match &document.assume {
-            Some(assume) => self.assume(assume, kind, limit),
-            None => {
-                let message =
-                    format!("a limit of {counted} needs `assume`: missing data is never free");
-                let help = format!(
-                    "add what counts while the signal has no fresh value, such as `assume: {}` (in {})",
-                    example_of(kind),
-                    unit_of(kind, limit),
-                );
-                self.error_at(codes::NO_ASSUME, &document.limit, message, help);
-                None
-            }
+        let assume = if let Some(assume) = &document.assume {
+            self.assume(assume, kind, limit)
+        } else {
+            let message =
+                format!("a limit of {counted} needs `assume`: missing data is never free");
+            let help = format!(
+                "add what counts while the signal has no fresh value, such as `assume: {}` (in {})",
+                example_of(kind),
+                unit_of(kind, limit),
+            );
+            self.error_at(codes::NO_ASSUME, &document.limit, message, help);
+            None
         };
         let (signal, assume) = (signal?, assume?);
-        Some(Some(Weight { signal, assume }))
+        Some(Weight { signal, assume })
     }
 
     fn weighing_signal(

@@ -64,7 +64,8 @@ impl Compiler<'_> {
                 None
             }
         };
-        (lasts?, zone?);
+        lasts?;
+        zone?;
         Some(CalendarBinding {
             name: variable?,
             calendar: calendar?,

@@ -74,7 +74,7 @@ impl Compiler<'_> {
         };
         Some(Floor {
             name: name?,
-            federation: federation?,
+            federation,
             sites: sites?,
             run_on_missing: run_on_missing?,
             range: self.source.range_of(&floor.name),
@@ -104,7 +104,7 @@ impl Compiler<'_> {
         let margin = self.optional_duration(deadline.margin.as_ref());
         Some(Deadline {
             name: name?,
-            federation: federation?,
+            federation,
             finish_by: finish_by?,
             work: work?,
             margin: margin?,
@@ -112,11 +112,9 @@ impl Compiler<'_> {
         })
     }
 
-    /// `Some(None)` where the key is not there. Whether the fleet has it is not known here.
-    fn federation(&mut self, name: Option<&Spanned<String>>) -> Option<Option<String>> {
-        match name {
-            None => Some(None),
-            Some(name) => self.name(name, "federation").map(Some),
-        }
+    /// `None` where there is none, and where it is wrong: then the policy is refused as a whole. Whether the fleet has
+    /// it is not known here.
+    fn federation(&mut self, name: Option<&Spanned<String>>) -> Option<String> {
+        self.name(name?, "federation")
     }
 }

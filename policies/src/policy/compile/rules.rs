@@ -25,8 +25,7 @@ struct Shared<'a> {
     names: &'a Names<'a>,
     /// `None` where one of them is wrong.
     signals: Option<&'a [SignalBinding]>,
-    /// `None` where it is wrong; `Some(None)` where it is not given.
-    workers: Option<Option<Quantity>>,
+    workers: Option<Quantity>,
 }
 
 /// A rule as the file writes it.
@@ -159,7 +158,7 @@ impl Compiler<'_> {
             activate: activate?,
             release: release?,
             window: window?,
-            workers: shared.workers.clone()?,
+            workers: shared.workers.clone(),
             on_missing: signals.iter().map(|binding| binding.on_missing).collect(),
         };
         let hash = rule_hash(&parts, signals, shared.names);
