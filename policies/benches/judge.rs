@@ -19,8 +19,8 @@ use figures::{Figure, Goal};
 
 use sunward_policies::expr::{Condition, Scope};
 use sunward_policies::{
-    Candidate, Facts, Intent, Memory, Policy, PolicySet, PoolFacts, Reading, SourceFile, Timestamp, Unit,
-    arbitrate,
+    Candidate, Facts, Intent, Memory, Policy, PolicySet, PoolFacts, Reading, SourceFile, Timestamp,
+    Unit, arbitrate,
 };
 
 /// Calls per sample: few, so that a sample is shorter than a scheduler's slice. The figure is the median sample.
@@ -111,7 +111,13 @@ fn the_shipped_policy() {
         black_box(black_box(&condition).evaluate(black_box(&facts)));
     });
     let goal = Goal::AtMost;
-    report("policies/evaluate two terms", two_terms, "ns", goal(30.0), Some(bare));
+    report(
+        "policies/evaluate two terms",
+        two_terms,
+        "ns",
+        goal(30.0),
+        Some(bare),
+    );
 
     let set = set(include_str!("../library/curtailment.yaml"));
     let rule = &set.policies()[0].rules[0].rule;
@@ -119,7 +125,13 @@ fn the_shipped_policy() {
     let judged = median_ns(|| {
         black_box(rule.judge(black_box(&facts), black_box(&mut memory)));
     });
-    report("policies/judge the shipped policy", judged, "ns", goal(80.0), Some(bare));
+    report(
+        "policies/judge the shipped policy",
+        judged,
+        "ns",
+        goal(80.0),
+        Some(bare),
+    );
 }
 
 /// Five comparisons with a number, and one of what two signals give; all hold, so that all are evaluated.
@@ -157,7 +169,13 @@ fn six_terms_beside_cel() {
     let theirs = median_ns(|| {
         let _ = black_box(black_box(&program).execute(black_box(&context)));
     });
-    report("policies/evaluate six terms", ours, "ns", Goal::None, Some(theirs));
+    report(
+        "policies/evaluate six terms",
+        ours,
+        "ns",
+        Goal::None,
+        Some(theirs),
+    );
     report(
         "policies/evaluate six terms: times as fast as cel",
         theirs / ours,
@@ -189,12 +207,16 @@ spec:
 fn readings(pool: usize, round: usize) -> [Reading; 3] {
     let mixed = (pool * 7_919 + round * 104_729) % 1_000;
     let fresh = |value| Reading::Fresh { value };
-    let carbon = if mixed % 8 == 0 {
+    let carbon = if mixed.is_multiple_of(8) {
         Reading::Missing
     } else {
         fresh(mixed as f64 / 2.0)
     };
-    [carbon, fresh(mixed as f64 / 10.0 - 20.0), fresh((mixed % 20) as f64)]
+    [
+        carbon,
+        fresh(mixed as f64 / 10.0 - 20.0),
+        fresh((mixed % 20) as f64),
+    ]
 }
 
 /// What one instant costs at which every pool is judged anew: three rules each, and which of them wins.
@@ -244,7 +266,9 @@ fn judge_all(
             candidate.verdict = judged.verdict;
         }
         let wants = |candidate: &&Candidate<'_>| {
-            candidate.verdict.is_some_and(|verdict| verdict.intent == Intent::Activate)
+            candidate
+                .verdict
+                .is_some_and(|verdict| verdict.intent == Intent::Activate)
         };
         running += candidates.iter().filter(wants).count();
         black_box(arbitrate(&candidates));

@@ -124,20 +124,20 @@ impl Grammar<'_> {
 
     /// `relation = sum { ("==" | "!=" | "<" | "<=" | ">" | ">=") sum }`
     fn relation(&mut self) -> Option<String> {
-        self.from_the_left(&["==", "!=", "<", "<=", ">", ">="], Self::sum)
+        self.left_to_right(&["==", "!=", "<", "<=", ">", ">="], Self::sum)
     }
 
     /// `sum = product { ("+" | "-") product }`
     fn sum(&mut self) -> Option<String> {
-        self.from_the_left(&["+", "-"], Self::product)
+        self.left_to_right(&["+", "-"], Self::product)
     }
 
     /// `product = unary { ("*" | "/") unary }`
     fn product(&mut self) -> Option<String> {
-        self.from_the_left(&["*", "/"], Self::unary)
+        self.left_to_right(&["*", "/"], Self::unary)
     }
 
-    fn from_the_left(
+    fn left_to_right(
         &mut self,
         operators: &[&str],
         part: impl Fn(&mut Self) -> Option<String>,

@@ -27,15 +27,14 @@ impl World {
 
     /// The value of a name, where it is known.
     pub(crate) fn number(&self, name: &str) -> Option<f64> {
-        let value = match SIGNALS.iter().position(|signal| signal.0 == name) {
-            Some(index) => match self.readings[index] {
+        let value = if let Some(index) = SIGNALS.iter().position(|signal| signal.0 == name) {
+            match self.readings[index] {
                 Reading::Fresh { value } => value,
                 Reading::Stale { .. } | Reading::Missing => return None,
-            },
-            None => {
-                let row = TABLE.iter().find(|row| row.name == name)?;
-                self.facts().variable(row.variable)
             }
+        } else {
+            let row = TABLE.iter().find(|row| row.name == name)?;
+            self.facts().variable(row.variable)
         };
         value.is_finite().then_some(value)
     }
