@@ -197,7 +197,9 @@ impl<'a> Source<'a> {
     fn bytes_of(&self, location: Location) -> Option<Range<usize>> {
         let span = location.span();
         let (start, length) = match (span.byte_offset(), span.byte_len()) {
-            (Some(start), Some(length)) => (usize::try_from(start).ok()?, usize::try_from(length).ok()?),
+            (Some(start), Some(length)) => {
+                (usize::try_from(start).ok()?, usize::try_from(length).ok()?)
+            }
             // The scanner's errors have characters alone. Its lines are no lines of ours: for YAML a lone CR ends one.
             _ if location != Location::UNKNOWN => {
                 let start = self.byte_of_character(span.offset())?;

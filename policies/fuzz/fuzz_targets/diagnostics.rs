@@ -9,7 +9,10 @@ pub fn check(found: &[Diagnostic], text: &str) {
     for diagnostic in found {
         let place = diagnostic.range();
         assert!(place.line >= 1 && place.column >= 1, "{diagnostic:?}");
-        assert!(place.line <= lines && place.end_line <= lines, "{diagnostic:?}");
+        assert!(
+            place.line <= lines && place.end_line <= lines,
+            "{diagnostic:?}"
+        );
         let (start, end) = (
             (place.line, place.column),
             (place.end_line, place.end_column),

@@ -40,7 +40,10 @@ fn learns<T: PartialEq + std::fmt::Debug>(evaluate: impl Fn(&Facts<'_>) -> Optio
     for (value, open) in [(-1.5, true), (0.0, false), (1e300, true)] {
         let calendar = CalendarFact { open, until: None };
         let learnt = answer(Reading::Fresh { value }, &[calendar]);
-        assert!(known.is_none() || known == learnt, "{known:?} and {learnt:?}");
+        assert!(
+            known.is_none() || known == learnt,
+            "{known:?} and {learnt:?}"
+        );
     }
 }
 

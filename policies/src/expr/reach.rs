@@ -395,7 +395,11 @@ impl Builder<'_> {
         holds: bool,
     ) -> Option<Vec<Case>> {
         let difference = self.linear(left).plus(self.linear(right).scaled(-1.0));
-        let comparison = if holds { comparison } else { opposite(comparison) };
+        let comparison = if holds {
+            comparison
+        } else {
+            opposite(comparison)
+        };
         let Some((term, lead)) = difference.direction() else {
             let value = difference.constant;
             let is = match comparison {
@@ -406,7 +410,11 @@ impl Builder<'_> {
                 Comparison::Greater => value > 0.0,
                 Comparison::GreaterEqual => value >= 0.0,
             };
-            return Some(if is { vec![Case::default()] } else { Vec::new() });
+            return Some(if is {
+                vec![Case::default()]
+            } else {
+                Vec::new()
+            });
         };
         let bound = -difference.constant / lead;
         if !bound.is_finite() {
@@ -419,7 +427,9 @@ impl Builder<'_> {
             comparison
         };
         let intervals = match comparison {
-            Comparison::Equal => vec![Interval::above(bound, false).meet(Interval::below(bound, false))],
+            Comparison::Equal => {
+                vec![Interval::above(bound, false).meet(Interval::below(bound, false))]
+            }
             Comparison::NotEqual => {
                 vec![Interval::below(bound, true), Interval::above(bound, true)]
             }
@@ -485,7 +495,12 @@ impl Builder<'_> {
             Syntax::All(nodes) => list(nodes, " && "),
             Syntax::Any(nodes) => list(nodes, " || "),
             Syntax::Choose(a, b, c) => {
-                format!("({} ? {} : {})", self.words(a), self.words(b), self.words(c))
+                format!(
+                    "({} ? {} : {})",
+                    self.words(a),
+                    self.words(b),
+                    self.words(c)
+                )
             }
             Syntax::Call { name, arguments } => {
                 format!("{}{}", &self.text[name.clone()], list(arguments, ", "))
@@ -595,7 +610,10 @@ mod tests {
         assert!(!low.meets_on_common_ground(&reach("price > 5", true)));
         assert!(low.and(&reach("carbon > 100", true)).is_never());
         assert_eq!(low.highest("carbon"), Some(100.0));
-        assert_eq!(reach("carbon < 1 || price < 2", true).highest("carbon"), None);
+        assert_eq!(
+            reach("carbon < 1 || price < 2", true).highest("carbon"),
+            None
+        );
     }
 
     #[test]

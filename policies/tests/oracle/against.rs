@@ -12,10 +12,10 @@ use sunward_policies::facts::CalendarFact;
 use sunward_policies::{PoolFacts, Reading, Span, Unit};
 
 use super::reference::{World, number, truth};
-use super::{SCOPE, oracle};
 use super::tree::{
     CALENDARS, SIGNALS, Truth, any_blanks, any_nearly_right, any_number, any_truth, joined,
 };
+use super::{SCOPE, oracle};
 
 /// Cases of a property, in `tests/run` and in `tests/run --long`.
 fn runner(short: u32, long: u32) -> TestRunner {
@@ -116,7 +116,8 @@ struct Share {
 impl Share {
     fn count(&self, answer: Option<bool>) {
         self.all.set(self.all.get() + 1);
-        self.known.set(self.known.get() + u32::from(answer.is_some()));
+        self.known
+            .set(self.known.get() + u32::from(answer.is_some()));
     }
 
     fn known(&self) -> f64 {
@@ -138,7 +139,13 @@ fn compare(
         .map_err(|errors| TestCaseError::fail(format!("cel refuses {text}: {errors}")))?;
     if ours.is_some() {
         let theirs = oracle::evaluate(&program, &oracle::context(env, world)).ok();
-        prop_assert_eq!(ours, theirs, "cel says otherwise of {} in {:?}", text, world);
+        prop_assert_eq!(
+            ours,
+            theirs,
+            "cel says otherwise of {} in {:?}",
+            text,
+            world
+        );
     }
     Ok(ours)
 }
@@ -208,7 +215,13 @@ fn a_number_is_what_cel_says() {
             if ours.is_some() {
                 let program = oracle::compile(&text).map_err(TestCaseError::fail)?;
                 let theirs = oracle::number(&program, &oracle::context(&env, &world)).ok();
-                prop_assert_eq!(ours, theirs, "cel says otherwise of {} in {:?}", text, world);
+                prop_assert_eq!(
+                    ours,
+                    theirs,
+                    "cel says otherwise of {} in {:?}",
+                    text,
+                    world
+                );
             }
             Ok(())
         });

@@ -182,7 +182,10 @@ fn the_grammar_is_the_one_that_the_parser_is_tried_against() {
     let productions: Vec<&str> = block(&page, "ebnf").lines().collect();
     assert_eq!(tried.matches("/// `").count(), productions.len());
     for production in productions {
-        assert!(tried.contains(&format!("/// `{production}`")), "{production}");
+        assert!(
+            tried.contains(&format!("/// `{production}`")),
+            "{production}"
+        );
     }
 }
 
@@ -201,8 +204,7 @@ fn the_functions_and_limits_are_those_of_the_compiler() {
         ((*name).to_owned(), takes)
     });
     assert_eq!(written, functions.collect::<Vec<_>>());
-    let limits =
-        format!("at most {EXPRESSION_MAX} bytes and {EXPRESSION_DEPTH_MAX} levels");
+    let limits = format!("at most {EXPRESSION_MAX} bytes and {EXPRESSION_DEPTH_MAX} levels");
     assert!(page.contains(&limits), "{limits}");
 }
 

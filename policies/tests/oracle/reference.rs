@@ -27,14 +27,14 @@ impl World {
 
     /// The value of a name, where it is known.
     pub(crate) fn number(&self, name: &str) -> Option<f64> {
-        let index = SIGNALS.iter().position(|signal| signal.0 == name);
-        let value = match index.map(|index| self.readings[index]) {
-            Some(Reading::Fresh { value }) => value,
-            Some(Reading::Stale { .. } | Reading::Missing) => return None,
-            None => {
-                let row = TABLE.iter().find(|row| row.name == name)?;
-                self.facts().variable(row.variable)
+        let value = if let Some(index) = SIGNALS.iter().position(|signal| signal.0 == name) {
+            match self.readings[index] {
+                Reading::Fresh { value } => value,
+                Reading::Stale { .. } | Reading::Missing => return None,
             }
+        } else {
+            let row = TABLE.iter().find(|row| row.name == name)?;
+            self.facts().variable(row.variable)
         };
         value.is_finite().then_some(value)
     }

@@ -396,7 +396,10 @@ fn levels(count: usize) -> Level {
 
 /// What stands between the tokens of a text.
 pub(crate) fn any_blanks() -> impl Strategy<Value = Vec<&'static str>> {
-    prop::collection::vec(select(vec!["", "", " ", BRACKETED, "\n", "\t", "\r\n "]), 1..8)
+    prop::collection::vec(
+        select(vec!["", "", " ", BRACKETED, "\n", "\t", "\r\n "]),
+        1..8,
+    )
 }
 
 fn literal() -> impl Strategy<Value = String> {
@@ -585,7 +588,11 @@ pub(crate) fn joined(tokens: &[String], blanks: &[&'static str]) -> String {
     for (index, token) in tokens.iter().enumerate() {
         let blank = blanks[index % blanks.len()];
         let runs_together = out.ends_with(in_word) && token.starts_with(in_word);
-        out.push_str(if runs_together && blank.is_empty() { " " } else { blank });
+        out.push_str(if runs_together && blank.is_empty() {
+            " "
+        } else {
+            blank
+        });
         out.push_str(token);
     }
     out
