@@ -26,6 +26,7 @@ struct SpecParts {
     rules: Option<Vec<RuleParts>>,
     signals: Option<Entries<SignalParts>>,
     min_run: Option<Spanned<String>>,
+    workers: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -34,6 +35,7 @@ struct RuleParts {
     activate: SideParts,
     release: Option<SideParts>,
     window: Option<WindowParts>,
+    workers: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -101,6 +103,8 @@ pub(super) struct SignalTimes {
 pub struct Study<'a> {
     /// The policy.
     pub policy: &'a Policy,
+    /// Whether it says how many workers, so that it means a pool that need not be all or nothing.
+    pub sizes_pools: bool,
     source: Source<'a>,
     pub(super) rules: Vec<Rule>,
     pub(super) min_run: Option<Timed>,
@@ -113,6 +117,9 @@ impl<'a> Study<'a> {
         let parts: FileParts = read_yaml(&file.path, &file.text).ok()?;
         let source = Source::new(&file.path, &file.text);
         let spec = parts.spec;
+        let listed = spec.rules.unwrap_or_default();
+        let sizes_pools =
+            spec.workers.is_some() || listed.iter().any(|rule| rule.workers.is_some());
         let mut rules = Vec::new();
         if let Some(activate) = spec.activate {
             let short = RuleParts {
@@ -120,11 +127,11 @@ impl<'a> Study<'a> {
                 activate,
                 release: spec.release,
                 window: spec.window,
+                workers: None,
             };
             rules.push(rule(&source, short));
         }
-        let listed = spec.rules.into_iter().flatten();
-        rules.extend(listed.map(|parts| rule(&source, parts)));
+        rules.extend(listed.into_iter().map(|parts| rule(&source, parts)));
         let times = spec.signals.map_or_else(Vec::new, |signals| signals.0);
         let times = times.into_iter().map(|(name, parts)| {
             let parts = parts.value;
@@ -136,6 +143,7 @@ impl<'a> Study<'a> {
         });
         Some(Study {
             policy,
+            sizes_pools,
             rules,
             min_run: timed(&source, spec.min_run.as_ref()),
             times: times.collect(),

@@ -4,14 +4,24 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use sunward_policies::document::SourceFile;
+use sunward_policies::lint::studies;
 use sunward_policies::policy::{BindingScope, Policy, PolicySet};
 
 /// How diagnostics name it.
 pub(super) const BUILT_IN: &str = "built-in fleet";
 
+/// The federation, where no floor or deadline names another.
+const FEDERATION: &str = "job";
+
 /// One site and pool for each set of labels that a policy selects: three workers of 2 kW, ready after 250 s, all or
-/// nothing. Under a policy with a ramp the pool may run any number of workers. Every zone has the code `ZONE`.
-pub(super) fn built_in(policies: &PolicySet) -> SourceFile {
+/// nothing. Under a policy with a ramp or a number of workers the pool may run any number of them. Every zone has the
+/// code `ZONE`, every site the power tiers of the specification.
+pub(super) fn built_in(policies: &PolicySet, files: &[SourceFile]) -> SourceFile {
+    let sized: Vec<&str> = studies(policies, files)
+        .iter()
+        .filter(|study| study.sizes_pools)
+        .map(|study| study.policy.name.as_str())
+        .collect();
     let mut groups: Vec<Vec<&Policy>> = Vec::new();
     for policy in policies.policies() {
         match groups.iter_mut().find(|of| of[0].selector == policy.selector) {
@@ -39,7 +49,9 @@ pub(super) fn built_in(policies: &PolicySet) -> SourceFile {
         } else {
             (format!("site-{}", index + 1), format!("pool-{}", index + 1))
         };
-        let stepwise = group.iter().any(|policy| policy.ramp_range.is_some());
+        let stepwise = group
+            .iter()
+            .any(|policy| policy.ramp_range.is_some() || sized.contains(&policy.name.as_str()));
         let unit = if stepwise { "worker" } else { "pool" };
         let labels: Vec<String> = group[0]
             .selector
@@ -49,7 +61,7 @@ pub(super) fn built_in(policies: &PolicySet) -> SourceFile {
         // Writing to a String can't fail.
         let _ = writeln!(
             sites,
-            "  - {{name: {site}, time_zone: UTC, power_limit_kw: 100, zones: [{}]}}",
+            "  - {{name: {site}, time_zone: UTC, power_limit_kw: 100, power_tiers: [100, 90, 75, 50], zones: [{}]}}",
             zones.join(", ")
         );
         let _ = writeln!(
@@ -61,9 +73,15 @@ pub(super) fn built_in(policies: &PolicySet) -> SourceFile {
         );
         names.push(pool);
     }
+    let named = policies.policies().iter().flat_map(|policy| {
+        let floors = policy.floors.iter().filter_map(|floor| floor.federation.as_deref());
+        let deadlines = policy.deadlines.iter();
+        floors.chain(deadlines.filter_map(|deadline| deadline.federation.as_deref()))
+    });
+    let federation = named.into_iter().next().unwrap_or(FEDERATION);
     let text = format!(
         "apiVersion: sunward.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: test}}\nspec:\n  sites:\n{sites}  pools:\n\
-         {pools}  federations:\n  - {{name: job, pools: [{}]}}\n",
+         {pools}  federations:\n  - {{name: {federation}, pools: [{}]}}\n",
         names.join(", ")
     );
     SourceFile {

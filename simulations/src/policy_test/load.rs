@@ -120,7 +120,7 @@ impl<'a> Load<'a> {
         let policies = PolicySet::compile(&policy_files)
             .map_err(|found| self.found.extend(found))
             .ok()?;
-        let (fleet_file, fleet) = self.fleet(&form, &policies, read, fleet)?;
+        let (fleet_file, fleet) = self.fleet(&form, (&policies, &policy_files), read, fleet)?;
         let found = check::policies_on_fleet(&policies, &fleet);
         let wrong = found.iter().any(|found| found.severity == Severity::Error);
         self.found.extend(found);
@@ -191,7 +191,7 @@ impl<'a> Load<'a> {
     fn fleet(
         &mut self,
         form: &FileForm,
-        policies: &PolicySet,
+        (policies, policy_files): (&PolicySet, &[SourceFile]),
         read: ReadFile<'_>,
         given: Option<&SourceFile>,
     ) -> Option<(SourceFile, Fleet)> {
@@ -218,7 +218,7 @@ impl<'a> Load<'a> {
                 given.clone()
             }
             (None, None, None) => {
-                let file = fleet::built_in(policies);
+                let file = fleet::built_in(policies, policy_files);
                 self.sources.push(file.clone());
                 file
             }

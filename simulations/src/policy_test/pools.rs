@@ -26,8 +26,12 @@ struct Workers {
 }
 
 impl Pools {
-    /// Every pool at its minimum, or with so many as `running` says; all of them ready.
-    pub(super) fn new(fleet: &Fleet, running: &BTreeMap<Arc<str>, u32>) -> Pools {
+    /// Every pool at its minimum, or with so many as `running` says; all of them ready, and so since `since`.
+    pub(super) fn new(
+        fleet: &Fleet,
+        running: &BTreeMap<Arc<str>, u32>,
+        since: Timestamp,
+    ) -> Pools {
         let of = |pool: &Arc<sunward_core::fleet::Pool>| {
             let ready = running.get(&pool.name).copied();
             let ready = ready.unwrap_or(pool.min_workers);
@@ -38,7 +42,7 @@ impl Pools {
                 ready_after: pool.ready_after,
                 version: 1,
                 term: None,
-                changed_at: None,
+                changed_at: Some(since),
             };
             (pool.name.clone(), workers)
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sunward_core::action::{Action, Decision, Effects, EventKind};
 use sunward_core::engine::{CORE_VERSION, Engine};
 use sunward_core::event::{Call, Event, PackedFile, Settled, Started};
-use sunward_core::time::Timestamp;
+use sunward_core::time::{Span, Timestamp};
 
 use super::case::{Case, Happening, Suite, When};
 use super::pools::Pools;
@@ -14,6 +14,9 @@ use super::{GROUPS_MAX, HitMap};
 
 /// Seed of the named random streams: only retries draw, and nothing fails here.
 const SEED: u64 = 1;
+
+/// How long every pool has stood as it stands when a test begins: no minimum run or rest is still counting.
+const SETTLED_FOR: Span = Span::from_mins(31 * 24 * 60);
 
 /// A pool at an instant.
 #[derive(Clone, Debug, Default)]
@@ -89,7 +92,7 @@ impl<'a> Stage<'a> {
         };
         Stage {
             engine: Engine::new(),
-            pools: Pools::new(&suite.fleet, &case.running),
+            pools: Pools::new(&suite.fleet, &case.running, case.start - SETTLED_FOR),
             script: case.script.iter().peekable(),
             inbox: VecDeque::from([vec![started(1)], vec![fleet, policies]]),
             now: case.start,

@@ -8,7 +8,9 @@ mod explain;
 mod findings;
 mod lint;
 mod rollback;
+mod schema;
 mod sources;
+mod test;
 mod validate;
 
 /// Arguments of `policy`.
@@ -32,6 +34,12 @@ enum Command {
     /// Back to the policy set that was in force before the present one.
     #[command(after_help = rollback::EXAMPLES)]
     Rollback(rollback::Args),
+    /// Run the unit tests beside policies, with rule coverage.
+    #[command(after_help = test::EXAMPLES)]
+    Test(test::Args),
+    /// The JSON schema of policy files, for editors.
+    #[command(after_help = schema::EXAMPLES)]
+    Schema,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -40,5 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Lint(args) => lint::run(args),
         Command::Explain(args) => block_on(explain::run(args)),
         Command::Rollback(args) => block_on(rollback::run(args)),
+        Command::Test(args) => test::run(args),
+        Command::Schema => schema::run(),
     }
 }

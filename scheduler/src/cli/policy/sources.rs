@@ -56,7 +56,7 @@ impl Sources {
     }
 
     /// Reads one file, of at most one byte more than a text of its kind may have: the reader of that kind then says so.
-    fn read(&mut self, path: &Path, most: usize) -> anyhow::Result<()> {
+    pub(super) fn read(&mut self, path: &Path, most: usize) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         std::fs::File::open(path)
             .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut bytes))

@@ -140,14 +140,11 @@ impl Load<'_> {
 
     fn scope(&mut self, text: &Spanned<String>, world: &World<'_>) -> Option<OverrideScope> {
         let fleet = world.fleet;
-        let pools = || fleet.pools().iter().map(|pool| pool.name.as_ref()).collect();
-        let sites = || fleet.sites().map(|site| site.name.as_ref()).collect();
-        let federations = || fleet.federations().iter().map(|f| f.name.as_ref()).collect();
-        let (known, scope): (Vec<&str>, OverrideScope) = match text.value.split_once('/') {
+        let scope = match text.value.split_once('/') {
             None if text.value == "fleet" => return Some(OverrideScope::Fleet),
-            Some(("site", name)) => (sites(), OverrideScope::Site(name.into())),
-            Some(("pool", name)) => (pools(), OverrideScope::Pool(name.into())),
-            Some(("federation", name)) => (federations(), OverrideScope::Federation(name.into())),
+            Some(("site", name)) => OverrideScope::Site(name.into()),
+            Some(("pool", name)) => OverrideScope::Pool(name.into()),
+            Some(("federation", name)) => OverrideScope::Federation(name.into()),
             _ => {
                 let message = format!("`{}` is no scope", text.value);
                 let help = "write fleet, site/NAME, federation/NAME or pool/NAME";
@@ -155,8 +152,19 @@ impl Load<'_> {
                 return None;
             }
         };
-        let name = text.value.split_once('/').map_or("", |(_, name)| name);
-        if !known.contains(&name) {
+        let named: Vec<String> = match &scope {
+            OverrideScope::Site(_) => fleet.sites().map(|s| format!("site/{}", s.name)).collect(),
+            OverrideScope::Pool(_) => {
+                let pools = fleet.pools().iter();
+                pools.map(|pool| format!("pool/{}", pool.name)).collect()
+            }
+            _ => {
+                let federations = fleet.federations().iter();
+                federations.map(|f| format!("federation/{}", f.name)).collect()
+            }
+        };
+        let known: Vec<&str> = named.iter().map(String::as_str).collect();
+        if !known.contains(&text.value.as_str()) {
             self.unknown(text, "scope", &known);
             return None;
         }
