@@ -143,9 +143,10 @@ fn record(pool: u64, number: u64, per_pool: u64) -> DecisionRecord {
         target: u32::from(number % 2 == 0) * 8,
         before: u32::from(number % 2 == 1) * 8,
         rule: "curtailment/threshold".into(),
-        reason: "the release condition holds; releases at 2026-03-01T12:10:00Z; kept by min_run until \
+        reason:
+            "the release condition holds; releases at 2026-03-01T12:10:00Z; kept by min_run until \
                  2026-03-01T12:35:00Z"
-            .to_owned(),
+                .to_owned(),
         inputs: vec![
             input("carbon", "carbon_intensity.marginal", 92.5 + number as f64),
             input("surplus", "surplus_power", 310.0),
@@ -153,7 +154,8 @@ fn record(pool: u64, number: u64, per_pool: u64) -> DecisionRecord {
         ],
         losers: vec![Loser {
             rule: "night/calendar".to_owned(),
-            reason: "released; the activate condition does not hold; another rule comes first".to_owned(),
+            reason: "released; the activate condition does not hold; another rule comes first"
+                .to_owned(),
         }],
         next_possible_change: Some(at + Span::from_mins(10)),
     };

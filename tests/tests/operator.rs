@@ -57,14 +57,7 @@ async fn raw(rig: &Rig, arguments: &[&str], form: &str) -> Output {
     let (url, token) = (rig.url(), rig.path("operator.token"));
     let token = token.display().to_string();
     let mut all = arguments.to_vec();
-    all.extend([
-        "--server",
-        &url,
-        "--token-file",
-        &token,
-        "--output",
-        form,
-    ]);
+    all.extend(["--server", &url, "--token-file", &token, "--output", form]);
     run_command(&all, &[], DEADLINE).await.unwrap()
 }
 
@@ -100,15 +93,30 @@ async fn off_stops_a_pool_at_once_survives_a_kill_and_expires() {
     until_wanted(&rig, 3).await;
 
     let set = [
-        "override", "set", "off", "--pool", POOL, "--for", "20s", "--id", "night-1", "--reason",
+        "override",
+        "set",
+        "off",
+        "--pool",
+        POOL,
+        "--for",
+        "20s",
+        "--id",
+        "night-1",
+        "--reason",
         "breaker 7 is replaced",
     ];
     let (code, answer, errors) = command(&rig, &set).await;
     let answered = Instant::now();
     assert_eq!(code, Some(0), "{errors}");
     let one = &answer[0];
-    assert_eq!((&one["id"], &one["scope"]), (&json!("night-1"), &json!("pool/caiso-a")));
-    assert_eq!((&one["owner"], &one["set_by"]), (&json!("operator"), &json!("operator")));
+    assert_eq!(
+        (&one["id"], &one["scope"]),
+        (&json!("night-1"), &json!("pool/caiso-a"))
+    );
+    assert_eq!(
+        (&one["owner"], &one["set_by"]),
+        (&json!("operator"), &json!("operator"))
+    );
     until_wanted_at_once(&rig, 0, answered).await;
 
     // The same request again changes nothing; another content replaces it.
@@ -122,9 +130,15 @@ async fn off_stops_a_pool_at_once_survives_a_kill_and_expires() {
     assert_eq!(status["overrides"][0]["id"], "night-1", "{status}");
     assert_eq!(status["pools"][0]["desired"], 0, "{status}");
     let (_, why, _) = command(&rig, &["policy", "explain", POOL]).await;
-    assert_eq!((&why["target"], &why["rule"]), (&json!(0), &json!("override/night-1")));
+    assert_eq!(
+        (&why["target"], &why["rule"]),
+        (&json!(0), &json!("override/night-1"))
+    );
     let reason = why["reason"].as_str().unwrap();
-    assert!(reason.contains("operator") && reason.contains("breaker 7"), "{reason}");
+    assert!(
+        reason.contains("operator") && reason.contains("breaker 7"),
+        "{reason}"
+    );
     let beaten = why["losers"][0]["rule"].as_str().unwrap();
     assert_eq!(beaten, "surplus/threshold", "{why}");
 
@@ -150,7 +164,15 @@ async fn a_freeze_keeps_the_targets_until_it_is_ended() {
     let daemon = rig.start().await.unwrap();
     let feed = Feed::start(rig.partner(), CLEAN);
     until_wanted(&rig, 3).await;
-    let freeze = ["freeze", "--site", POOL, "--for", "10m", "--reason", "change window"];
+    let freeze = [
+        "freeze",
+        "--site",
+        POOL,
+        "--for",
+        "10m",
+        "--reason",
+        "change window",
+    ];
     let (code, frozen, errors) = command(&rig, &freeze).await;
     assert_eq!(code, Some(0), "{errors}");
     feed.set(DIRTY);
@@ -181,24 +203,55 @@ async fn what_can_not_be_is_refused_with_the_place_and_the_remedy() {
     until_wanted(&rig, 0).await;
     let reason = ["--reason", "test", "--for", "1h"];
     for (arguments, code, part) in [
-        (vec!["override", "set", "off", "--pool", "caiso-b"], 1, "did you mean `caiso-a`?"),
-        (vec!["override", "set", "on", "--pool", POOL, "--workers", "4"], 1, "1 to 3"),
+        (
+            vec!["override", "set", "off", "--pool", "caiso-b"],
+            1,
+            "did you mean `caiso-a`?",
+        ),
+        (
+            vec!["override", "set", "on", "--pool", POOL, "--workers", "4"],
+            1,
+            "1 to 3",
+        ),
         (vec!["override", "set", "off"], 2, "--fleet"),
-        (vec!["override", "clear", "o-none"], 1, "no override `o-none`"),
-        (vec!["policy", "explain", "caiso-b"], 1, "did you mean `caiso-a`?"),
-        (vec!["policy", "explain", POOL, "--at", "2020-01-01T00:00:00Z"], 1, "no decision recorded"),
-        (vec!["policy", "explain", POOL, "--at", "yesterday"], 2, "not an instant"),
+        (
+            vec!["override", "clear", "o-none"],
+            1,
+            "no override `o-none`",
+        ),
+        (
+            vec!["policy", "explain", "caiso-b"],
+            1,
+            "did you mean `caiso-a`?",
+        ),
+        (
+            vec!["policy", "explain", POOL, "--at", "2020-01-01T00:00:00Z"],
+            1,
+            "no decision recorded",
+        ),
+        (
+            vec!["policy", "explain", POOL, "--at", "yesterday"],
+            2,
+            "not an instant",
+        ),
         (vec!["policy", "rollback"], 1, "no other set was in force"),
     ] {
         let set = arguments[1] == "set";
-        let all: Vec<&str> = arguments.iter().copied().chain(reason.iter().copied().filter(|_| set)).collect();
+        let all: Vec<&str> = arguments
+            .iter()
+            .copied()
+            .chain(reason.iter().copied().filter(|_| set))
+            .collect();
         let (got, value, errors) = command(&rig, &all).await;
         assert_eq!(got, Some(code), "{all:?}: {value} {errors}");
         assert!(errors.contains(part), "{part:?} is not in: {errors}");
         assert_eq!(value, Value::Null, "{all:?}");
     }
     let partner = rig.partner().get("/v1/overrides").await.unwrap();
-    assert_eq!((partner.status, partner.json().unwrap()["code"].as_str()), (403, Some("operator_only")));
+    assert_eq!(
+        (partner.status, partner.json().unwrap()["code"].as_str()),
+        (403, Some("operator_only"))
+    );
     ended(daemon).await;
     let (code, _, errors) = command(&rig, &["override", "list"]).await;
     assert_eq!(code, Some(3), "{errors}");
@@ -212,13 +265,25 @@ async fn a_pool_is_explained_as_it_stands_and_as_it_stood() {
     until_wanted(&rig, 3).await;
     let (code, why, errors) = command(&rig, &["policy", "explain", POOL]).await;
     assert_eq!(code, Some(0), "{errors}");
-    assert_eq!((&why["pool"], &why["target"], &why["rule"]), (&json!(POOL), &json!(3), &json!("surplus/threshold")));
+    assert_eq!(
+        (&why["pool"], &why["target"], &why["rule"]),
+        (&json!(POOL), &json!(3), &json!("surplus/threshold"))
+    );
     let input = &why["inputs"][0];
-    assert_eq!((&input["value"], &input["source"], &input["state"]), (&json!(CLEAN), &json!("watttime"), &json!("fresh")));
+    assert_eq!(
+        (&input["value"], &input["source"], &input["state"]),
+        (&json!(CLEAN), &json!("watttime"), &json!("fresh"))
+    );
     assert!(input["age_seconds"].as_f64().unwrap() < 5.0, "{input}");
     let place = &why["place"];
-    assert!(place["file"].as_str().unwrap().ends_with("surplus.yaml"), "{place}");
-    assert!(place["line"].as_u64().unwrap() > 1 && place["policies"] == "then", "{place}");
+    assert!(
+        place["file"].as_str().unwrap().ends_with("surplus.yaml"),
+        "{place}"
+    );
+    assert!(
+        place["line"].as_u64().unwrap() > 1 && place["policies"] == "then",
+        "{place}"
+    );
     assert!(why["why_not"].is_null(), "it runs: {why}");
 
     // Now: another reading shows at once, though it changed no decision.
@@ -234,20 +299,40 @@ async fn a_pool_is_explained_as_it_stands_and_as_it_stood() {
     // Then: before it started, over HTTP, with an offset whose `+` nobody escaped.
     let since = why["since"].as_str().unwrap();
     let since = chrono::DateTime::parse_from_rfc3339(since).unwrap();
-    let before = (since - TimeDelta::milliseconds(1)).with_timezone(&chrono::FixedOffset::east_opt(3_600).unwrap());
+    let before = (since - TimeDelta::milliseconds(1))
+        .with_timezone(&chrono::FixedOffset::east_opt(3_600).unwrap());
     let path = format!("/v1/pools/{POOL}/explanation?at={}", before.to_rfc3339());
     let answer = rig.operator().get(&path).await.unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     let then = answer.json().unwrap();
-    assert_eq!((&then["target"], &then["until"]), (&json!(0), &why["since"]), "{then}");
-    assert!(then["why_not"].as_str().unwrap().contains("surplus/threshold"), "{then}");
+    assert_eq!(
+        (&then["target"], &then["until"]),
+        (&json!(0), &why["since"]),
+        "{then}"
+    );
+    assert!(
+        then["why_not"]
+            .as_str()
+            .unwrap()
+            .contains("surplus/threshold"),
+        "{then}"
+    );
     let ahead = "/v1/pools/caiso-a/explanation?at=2099-01-01T00:00:00Z";
     let refused = rig.operator().get(ahead).await.unwrap();
-    assert_eq!((refused.status, refused.json().unwrap()["code"].as_str()), (422, Some("bad_instant")));
+    assert_eq!(
+        (refused.status, refused.json().unwrap()["code"].as_str()),
+        (422, Some("bad_instant"))
+    );
 
     let table = raw(&rig, &["policy", "explain", POOL], "table").await;
     let table = String::from_utf8(table.stdout).unwrap();
-    for part in ["3 of 3 workers wanted", "surplus.yaml:", "INPUT", "watttime", "  next "] {
+    for part in [
+        "3 of 3 workers wanted",
+        "surplus.yaml:",
+        "INPUT",
+        "watttime",
+        "  next ",
+    ] {
         assert!(table.contains(part), "{part:?} is not in:\n{table}");
     }
     ended(daemon).await;
@@ -262,16 +347,29 @@ async fn a_rollback_holds_over_a_restart_until_the_files_change() {
     until_wanted(&rig, 3).await;
     let first = rig.status().await.unwrap()["policies_hash"].clone();
     let write = |below: f64| {
-        let policy = ReferencePolicy { activate_below: below, ..good };
-        std::fs::write(rig.path("policies").join("surplus.yaml"), policy.yaml("surplus")).unwrap();
+        let policy = ReferencePolicy {
+            activate_below: below,
+            ..good
+        };
+        std::fs::write(
+            rig.path("policies").join("surplus.yaml"),
+            policy.yaml("surplus"),
+        )
+        .unwrap();
     };
     write(1.0);
     let second = until_other_hash(&rig, &first).await;
 
     let (code, done, errors) = command(&rig, &["policy", "rollback"]).await;
     assert_eq!(code, Some(0), "{errors}");
-    assert_eq!((&done["policies_hash"], &done["taken_back"]), (&first, &second));
-    assert_eq!((&done["policies"], &done["by"]), (&json!(["surplus"]), &json!("operator")));
+    assert_eq!(
+        (&done["policies_hash"], &done["taken_back"]),
+        (&first, &second)
+    );
+    assert_eq!(
+        (&done["policies"], &done["by"]),
+        (&json!(["surplus"]), &json!("operator"))
+    );
     let (code, _, errors) = command(&rig, &["policy", "rollback"]).await;
     assert_eq!(code, Some(1));
     assert!(errors.contains("operator rolled back"), "{errors}");
@@ -285,7 +383,10 @@ async fn a_rollback_holds_over_a_restart_until_the_files_change() {
         ensure!(status["policies_hash"] == first, "{status}");
         let state = &status["policy_state"];
         ensure!(state["rolled_back"]["hash"] == second, "{state}");
-        ensure!(state["rolled_back"]["by"] == "operator" && state["refused"] == json!([]), "{state}");
+        ensure!(
+            state["rolled_back"]["by"] == "operator" && state["refused"] == json!([]),
+            "{state}"
+        );
         Ok(())
     })
     .await;
@@ -296,7 +397,10 @@ async fn a_rollback_holds_over_a_restart_until_the_files_change() {
     write(2.0);
     until_other_hash(&rig, &first).await;
     let state = rig.status().await.unwrap()["policy_state"].clone();
-    assert!(state["rolled_back"].is_null() && state["can_roll_back"] == true, "{state}");
+    assert!(
+        state["rolled_back"].is_null() && state["can_roll_back"] == true,
+        "{state}"
+    );
     ended(daemon).await;
 }
 
@@ -322,8 +426,15 @@ async fn an_emergency_of_the_grid_waits_for_no_minimum_run_and_can_be_called_off
         "starts_at": stamp(Utc::now() - TimeDelta::seconds(1)), "ends_at": stamp(Utc::now() + TimeDelta::hours(1)),
     });
     // Who is granted readings alone may not call.
-    let refused = rig.partner().post_json("/v1/signals", &event).await.unwrap();
-    assert_eq!((refused.status, refused.json().unwrap()["code"].as_str()), (403, Some("not_granted")));
+    let refused = rig
+        .partner()
+        .post_json("/v1/signals", &event)
+        .await
+        .unwrap();
+    assert_eq!(
+        (refused.status, refused.json().unwrap()["code"].as_str()),
+        (403, Some("not_granted"))
+    );
 
     let grid = rig.partner().with_token(&token);
     let mut test = event.clone();
@@ -331,29 +442,64 @@ async fn an_emergency_of_the_grid_waits_for_no_minimum_run_and_can_be_called_off
     test["kind"] = json!("test");
     let drilled = grid.post_json("/v1/signals", &test).await.unwrap();
     assert_eq!(drilled.json().unwrap()["accepted"], 1, "{}", drilled.text());
-    assert_eq!(rig.pool_status(POOL).await.unwrap()["desired"], 3, "a drill changes nothing");
+    assert_eq!(
+        rig.pool_status(POOL).await.unwrap()["desired"],
+        3,
+        "a drill changes nothing"
+    );
 
     let called = grid.post_json("/v1/signals", &event).await.unwrap();
     let answered = Instant::now();
-    assert_eq!((called.status, &called.json().unwrap()["accepted"]), (202, &json!(1)), "{}", called.text());
+    assert_eq!(
+        (called.status, &called.json().unwrap()["accepted"]),
+        (202, &json!(1)),
+        "{}",
+        called.text()
+    );
     until_wanted_at_once(&rig, 0, answered).await;
     let again = grid.post_json("/v1/signals", &event).await.unwrap();
     assert_eq!(again.json().unwrap()["duplicate"], 1, "{}", again.text());
     let mut changed = event.clone();
     changed["kind"] = json!("limit");
     let conflict = grid.post_json("/v1/signals", &changed).await.unwrap();
-    assert_eq!(conflict.status, 409, "the same revision with another content: {}", conflict.text());
+    assert_eq!(
+        conflict.status,
+        409,
+        "the same revision with another content: {}",
+        conflict.text()
+    );
     let known = rig.status().await.unwrap()["grid_events"].clone();
-    let acts: Vec<_> = known.as_array().unwrap().iter().map(|one| (&one["id"], &one["acts"])).collect();
-    assert_eq!(acts, [(&json!("drill"), &json!(true)), (&json!("evt-1"), &json!(true))]);
+    let acts: Vec<_> = known
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (&one["id"], &one["acts"]))
+        .collect();
+    assert_eq!(
+        acts,
+        [
+            (&json!("drill"), &json!(true)),
+            (&json!("evt-1"), &json!(true))
+        ]
+    );
 
-    let stranger = rig.partner().post_json("/v1/events/evt-1/cancel", &json!({})).await.unwrap();
+    let stranger = rig
+        .partner()
+        .post_json("/v1/events/evt-1/cancel", &json!({}))
+        .await
+        .unwrap();
     assert_eq!(stranger.status, 404, "{}", stranger.text());
-    let cancelled = grid.post_json("/v1/events/evt-1/cancel", &json!({})).await.unwrap();
+    let cancelled = grid
+        .post_json("/v1/events/evt-1/cancel", &json!({}))
+        .await
+        .unwrap();
     assert_eq!(cancelled.status, 202, "{}", cancelled.text());
     let wanted = json!({"source": "iso", "id": "evt-1", "revision": 1, "status": "cancelled"});
     assert_eq!(cancelled.json().unwrap(), wanted);
-    let twice = grid.post_json("/v1/events/evt-1/cancel", &json!({"source": "iso"})).await.unwrap();
+    let twice = grid
+        .post_json("/v1/events/evt-1/cancel", &json!({"source": "iso"}))
+        .await
+        .unwrap();
     assert_eq!((twice.status, twice.json().unwrap()), (202, wanted));
     until_wanted(&rig, 3).await;
     ended(daemon).await;

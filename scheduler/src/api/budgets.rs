@@ -146,7 +146,10 @@ fn check_part(scope: BudgetScope, part: &str, fleet: &Fleet) -> Result<(), Rejec
             let detail = "the budget is the whole fleet's: leave `part` out";
             Err(wrong("part", "does_not_fit", detail))
         }
-        BudgetScope::Site => unknown("site", fleet.sites().map(|site| site.name.as_ref()).collect()),
+        BudgetScope::Site => unknown(
+            "site",
+            fleet.sites().map(|site| site.name.as_ref()).collect(),
+        ),
         BudgetScope::Federation => unknown(
             "federation",
             fleet
@@ -157,7 +160,11 @@ fn check_part(scope: BudgetScope, part: &str, fleet: &Fleet) -> Result<(), Rejec
         ),
         BudgetScope::Pool => unknown(
             "pool",
-            fleet.pools().iter().map(|pool| pool.name.as_ref()).collect(),
+            fleet
+                .pools()
+                .iter()
+                .map(|pool| pool.name.as_ref())
+                .collect(),
         ),
     }
 }

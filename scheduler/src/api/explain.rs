@@ -176,7 +176,9 @@ async fn answer(
     let at = asked.0.at.as_deref().map(|text| instant(text, now));
     let at = at.transpose()?;
     let name = pool.clone();
-    let looked = state.engine.look_up(move |writer| look(writer, &name, at, now));
+    let looked = state
+        .engine
+        .look_up(move |writer| look(writer, &name, at, now));
     let found = looked.await.map_err(|_| Problem::stopping())?;
     found
         .map(|found| found.explain(at.unwrap_or(now)))
@@ -224,7 +226,12 @@ fn not_yet(pool: &str, at: Timestamp, first: Option<Timestamp>) -> Problem {
              (see its state in `sunward status`)"
         ),
     };
-    Problem::new(StatusCode::NOT_FOUND, "no_decision", "Nothing decided yet", detail)
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no_decision",
+        "Nothing decided yet",
+        detail,
+    )
 }
 
 fn look(
@@ -254,7 +261,10 @@ fn look(
     Ok(Found {
         until: next.map(|next| next.at),
         places: places(engine, &decision),
-        now: at.is_none().then(|| standing(engine, &decision, now)).flatten(),
+        now: at
+            .is_none()
+            .then(|| standing(engine, &decision, now))
+            .flatten(),
         bounds: engine
             .fleet()
             .pool(pool)
@@ -292,7 +302,9 @@ fn next_order(engine: &Engine, pool: &Pool, now: Timestamp) -> Option<Timestamp>
     let site = engine.fleet().site(&pool.site);
     let here = |event: &&GridEvent| match &event.scope {
         Scope::Site(name) => *name == pool.site,
-        Scope::Zone { scheme, code } => site.is_some_and(|site| site.zones.get(scheme) == Some(code)),
+        Scope::Zone { scheme, code } => {
+            site.is_some_and(|site| site.zones.get(scheme) == Some(code))
+        }
     };
     let events = state
         .grid_events
@@ -334,7 +346,11 @@ impl Found {
         let places = match self.places {
             Places::InForce(places) => places,
             Places::Former(former) => {
-                let files: Vec<_> = former.files.iter().filter_map(|file| file.unpack()).collect();
+                let files: Vec<_> = former
+                    .files
+                    .iter()
+                    .filter_map(|file| file.unpack())
+                    .collect();
                 let policies = PolicySet::compile(&files).unwrap_or_default();
                 places_in(&policies, &decision, true)
             }
@@ -407,7 +423,10 @@ fn why_not(explanation: &Explanation) -> String {
 
 fn place(policies: &PolicySet, rule: &str, then: bool) -> Option<Place> {
     let (policy, rule) = rule.split_once('/')?;
-    let policy = policies.policies().iter().find(|known| known.name == policy)?;
+    let policy = policies
+        .policies()
+        .iter()
+        .find(|known| known.name == policy)?;
     let rule = policy.rules.iter().find(|known| known.name == rule)?;
     Some(Place {
         file: policy.file.clone(),

@@ -67,21 +67,35 @@ fn what_held_at_an_instant_is_the_last_decision_until_then() {
     let writer = writer();
     let held = |second, millis| {
         let asked = at(second) + Span::from_millis(millis);
-        look(&writer, "gone-a", Some(asked), at(60)).unwrap().explain(asked)
+        look(&writer, "gone-a", Some(asked), at(60))
+            .unwrap()
+            .explain(asked)
     };
-    assert_eq!((held(10, 0).target, held(19, 999).target, held(20, 0).target), (0, 0, 3));
+    assert_eq!(
+        (held(10, 0).target, held(19, 999).target, held(20, 0).target),
+        (0, 0, 3)
+    );
     let explained = held(19, 0);
     assert_eq!(explained.since, at(10).to_string());
     assert_eq!(explained.until, Some(at(20).to_string()));
     assert_eq!(explained.at, at(19).to_string());
     assert_eq!(explained.next_possible_change, Some(at(610).to_string()));
-    assert_eq!(explained.inputs[0].age_seconds, Some(90.5), "as it was then");
+    assert_eq!(
+        explained.inputs[0].age_seconds,
+        Some(90.5),
+        "as it was then"
+    );
     assert_eq!(explained.inputs[0].source, "watttime");
     assert_eq!(explained.max_workers, None, "it has left the fleet");
     assert_eq!(held(50, 0).until, None, "the last one");
     // Now: of a pool that is gone nothing newer is known.
-    let now = look(&writer, "gone-a", None, at(60)).unwrap().explain(at(60));
-    assert_eq!((now.target, now.ready, now.at), (0, None, at(60).to_string()));
+    let now = look(&writer, "gone-a", None, at(60))
+        .unwrap()
+        .explain(at(60));
+    assert_eq!(
+        (now.target, now.ready, now.at),
+        (0, None, at(60).to_string())
+    );
 }
 
 #[test]
@@ -99,14 +113,18 @@ fn before_the_first_record_and_for_a_stranger_nothing_is_made_up() {
 #[test]
 fn why_not_names_the_rule_the_missing_input_and_who_did_not_count() {
     let writer = writer();
-    let explained = look(&writer, "gone-a", Some(at(15)), at(60)).unwrap().explain(at(15));
+    let explained = look(&writer, "gone-a", Some(at(15)), at(60))
+        .unwrap()
+        .explain(at(15));
     assert_eq!(
         explained.why_not.unwrap(),
         "curtailment/threshold decides: released; the activate condition does not hold; carbon is missing \
          (watttime/carbon_intensity.marginal/wt:CAISO_NORTH, the last was received 90 s ago); night/threshold does \
          not count: activated; it only observes"
     );
-    let runs = look(&writer, "gone-a", Some(at(25)), at(60)).unwrap().explain(at(25));
+    let runs = look(&writer, "gone-a", Some(at(25)), at(60))
+        .unwrap()
+        .explain(at(25));
     assert_eq!(runs.why_not, None);
 }
 
@@ -118,7 +136,10 @@ fn rules_have_places_and_the_daemon_s_own_words_have_none() {
     };
     let policies = PolicySet::compile(&[file]).unwrap();
     let known = place(&policies, "curtailment/threshold", true).unwrap();
-    assert_eq!((known.file.as_str(), known.policies.as_str()), ("curtailment.yaml", "then"));
+    assert_eq!(
+        (known.file.as_str(), known.policies.as_str()),
+        ("curtailment.yaml", "then")
+    );
     let line = SHIPPED_POLICY.lines().nth(known.line as usize - 1).unwrap();
     assert!(line.contains("activate"), "{line}");
     assert_eq!(place(&policies, "none", true), None);
@@ -144,6 +165,10 @@ fn an_instant_that_is_ahead_or_no_instant_is_refused() {
     assert_eq!(instant("2026-03-01T01:00:00 01:00", now).unwrap(), now);
     for text in ["2026-03-01T00:00:01Z", "yesterday", "2026-03-01T00:00:00"] {
         let refused = instant(text, now).unwrap_err();
-        assert_eq!((refused.status, refused.code.as_ref()), (422, "bad_instant"), "{text}");
+        assert_eq!(
+            (refused.status, refused.code.as_ref()),
+            (422, "bad_instant"),
+            "{text}"
+        );
     }
 }

@@ -329,7 +329,8 @@ fn scope(text: &str, fleet: &Fleet) -> Result<OverrideScope, Rejected> {
             }
         }
         _ => {
-            let detail = "write the scope as `fleet`, `site/NAME`, `federation/NAME` or `pool/NAME`";
+            let detail =
+                "write the scope as `fleet`, `site/NAME`, `federation/NAME` or `pool/NAME`";
             Err(wrong("scope", "bad_scope", detail))
         }
     }

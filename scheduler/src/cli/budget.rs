@@ -53,7 +53,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (policy, name) = budget
         .split_once('/')
         .context("name the budget as POLICY/BUDGET, for example capped/co2")?;
-    let path = format!("/v1/budgets/{}/{}", path_segment(policy), path_segment(name));
+    let path = format!(
+        "/v1/budgets/{}/{}",
+        path_segment(policy),
+        path_segment(name)
+    );
     let body = Bytes::from(serde_json::to_vec(&BudgetRequest { part, spent })?);
     let reply = match ask(&common.server, Method::POST, &path, body).await? {
         Ok(reply) => reply,

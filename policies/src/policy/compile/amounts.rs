@@ -267,7 +267,9 @@ mod tests {
     use super::*;
 
     fn budget(limit: &str) -> Budget {
-        let read = super::limit(limit).map_err(|(_, message, _)| message).unwrap();
+        let read = super::limit(limit)
+            .map_err(|(_, message, _)| message)
+            .unwrap();
         Budget {
             name: "b".into(),
             measure: read.measure,
@@ -284,16 +286,34 @@ mod tests {
     fn what_was_spent_is_read_in_what_the_budget_counts() {
         let carbon = budget("2 tCO2e");
         assert_eq!(carbon.read_spent("12.5 kgCO2e"), Ok(12_500_000));
-        assert_eq!(carbon.read_spent("3 tCO2e"), Ok(3_000_000_000), "more than the limit, too");
+        assert_eq!(
+            carbon.read_spent("3 tCO2e"),
+            Ok(3_000_000_000),
+            "more than the limit, too"
+        );
         assert_eq!(carbon.read_spent("0 kgCO2e"), Ok(0));
         assert_eq!(carbon.read_spent("0.0kgCO2e"), Ok(0));
-        for text in ["12.5", "12.5 kWh", "-1 kgCO2e", "kgCO2e", "0", "0 EUR", "1,5 kgCO2e", ""] {
+        for text in [
+            "12.5",
+            "12.5 kWh",
+            "-1 kgCO2e",
+            "kgCO2e",
+            "0",
+            "0 EUR",
+            "1,5 kgCO2e",
+            "",
+        ] {
             let refused = carbon.read_spent(text).unwrap_err();
             assert!(refused.len() > 20, "{text}: {refused}");
         }
         let money = budget("1000 EUR");
         assert_eq!(money.read_spent("19.99 EUR"), Ok(19_990));
-        assert!(money.read_spent("19.99 USD").unwrap_err().contains("in EUR"));
+        assert!(
+            money
+                .read_spent("19.99 USD")
+                .unwrap_err()
+                .contains("in EUR")
+        );
     }
 
     #[test]
