@@ -411,6 +411,14 @@ impl PolicySet {
     }
 }
 
+impl Budget {
+    /// What it has spent in its integer unit, from an amount with a unit such as `12.5 kgCO2e`; the error says how to
+    /// write it.
+    pub fn read_spent(&self, text: &str) -> Result<i64, String> {
+        compile::spent(text, self)
+    }
+}
+
 impl Default for PolicySet {
     fn default() -> Self {
         PolicySet::empty()

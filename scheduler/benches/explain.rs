@@ -2,8 +2,8 @@
 //! 30 days of 10,000 pools leave.
 //!
 //! `cargo bench -p sunward --bench explain` looks into 200,000 records; with `SUNWARD_LONG=1` into 10 million, 1,000 per
-//! pool (about 7 GB beside the build, and some minutes to write). By far the most of a month: one pool of the bare
-//! threshold on the CAISO month, which starts 101 times, changes its verdict about 400 times.
+//! pool (about 7 GB beside the build, and some minutes to write). The shipped policy takes 23 decisions in the 18 hours and at
+//! the three sites of `sunward demo --fast`, which is 307 per pool in 30 days and 3 million for 10,000 pools: a third of that.
 //!
 //! The records are written in the order of the table, which a bulk load can and a daemon can't; the tree that a lookup
 //! goes down is as deep either way. What is measured is what the engine loop does for one question: the decision at an
@@ -143,9 +143,10 @@ fn record(pool: u64, number: u64, per_pool: u64) -> DecisionRecord {
         target: u32::from(number % 2 == 0) * 8,
         before: u32::from(number % 2 == 1) * 8,
         rule: "curtailment/threshold".into(),
-        reason: "the release condition holds; releases at 2026-03-01T12:10:00Z; kept by min_run until \
+        reason:
+            "the release condition holds; releases at 2026-03-01T12:10:00Z; kept by min_run until \
                  2026-03-01T12:35:00Z"
-            .to_owned(),
+                .to_owned(),
         inputs: vec![
             input("carbon", "carbon_intensity.marginal", 92.5 + number as f64),
             input("surplus", "surplus_power", 310.0),
@@ -153,7 +154,8 @@ fn record(pool: u64, number: u64, per_pool: u64) -> DecisionRecord {
         ],
         losers: vec![Loser {
             rule: "night/calendar".to_owned(),
-            reason: "released; the activate condition does not hold; another rule comes first".to_owned(),
+            reason: "released; the activate condition does not hold; another rule comes first"
+                .to_owned(),
         }],
         next_possible_change: Some(at + Span::from_mins(10)),
     };

@@ -331,7 +331,10 @@ mod tests {
     #[test]
     fn no_name_escapes_from_its_part_of_a_path() {
         assert_eq!(path_segment("caiso-a_1.b~"), "caiso-a_1.b~");
-        assert_eq!(path_segment("a/b?c=d e+f%é"), "a%2Fb%3Fc%3Dd%20e%2Bf%25%C3%A9");
+        assert_eq!(
+            path_segment("a/b?c=d e+f%é"),
+            "a%2Fb%3Fc%3Dd%20e%2Bf%25%C3%A9"
+        );
     }
 
     #[test]

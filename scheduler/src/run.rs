@@ -280,6 +280,7 @@ impl Tasks {
     ) -> anyhow::Result<BTreeMap<&'static str, SocketAddr>> {
         let mut addresses = BTreeMap::from([("http", http.local_addr()?)]);
         let operator = api::status::routes(findings).merge(api::overrides::routes())
+            .merge(api::budgets::routes())
             .merge(api::explain::routes())
             .merge(api::rollback::routes());
         let router = api::router_with(state.clone(), operator);

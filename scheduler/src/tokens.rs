@@ -193,8 +193,11 @@ impl Partner {
     /// True when grants cover the grid events of a source for a place. A call for a zone acts on every site there
     /// at once, so all of them must be granted.
     pub fn may_call(&self, source: &str, scope: &Scope, fleet: &Fleet) -> bool {
-        let covers =
-            |site: &str| self.grants.iter().any(|grant| grant.covers_calls(source, site));
+        let covers = |site: &str| {
+            self.grants
+                .iter()
+                .any(|grant| grant.covers_calls(source, site))
+        };
         match scope {
             Scope::Site(site) => covers(site),
             Scope::Zone { scheme, code } => {

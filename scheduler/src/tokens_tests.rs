@@ -254,3 +254,38 @@ fn names_and_powers_are_checked() {
         Err(TokensError::Grants(_))
     ));
 }
+
+#[test]
+fn a_call_for_a_zone_needs_every_site_that_it_acts_on() {
+    // Both sites in one zone.
+    let text = include_str!("../../signal-adapters/fixtures/fleet.yaml")
+        .replace("{scheme: em, code: DE}", "{scheme: em, code: US-CAL-CISO}");
+    let fleet = Fleet::parse(&sunward_policies::SourceFile {
+        path: "fleet.yaml".into(),
+        text,
+    })
+    .unwrap();
+    let may = |grants: &[&str], scope: Scope| {
+        let grants = grants.iter().map(|text| grant(text)).collect();
+        let (partner, _) = issue("iso", grants, false, at()).unwrap();
+        partner.may_call("iso", &scope, &fleet)
+    };
+    let site = |name: &str| Scope::Site(name.into());
+    let both = || zone("em", "US-CAL-CISO");
+    let caiso = "source=iso,sites=caiso,kinds=grid_event";
+    let berlin = "source=iso,sites=berlin,kinds=grid_event+energy_price";
+    assert!(may(&[caiso], site("caiso")));
+    assert!(!may(&[caiso], site("berlin")));
+    assert!(may(&[caiso], zone("wt", "CAISO_NORTH")), "one site alone");
+    assert!(!may(&[caiso], both()), "berlin lies there, too");
+    assert!(may(&[caiso, berlin], both()), "by two grants together");
+    assert!(may(&["source=*,sites=*,kinds=*"], both()));
+    assert!(!may(&["source=iso,sites=*,kinds=carbon_intensity"], both()));
+    assert!(!may(&["source=meter,sites=*,kinds=*"], both()));
+    // Whether a place exists is only told to who may call everywhere.
+    assert!(!may(&[caiso, berlin], zone("em", "FR")));
+    assert!(may(
+        &["source=iso,sites=*,kinds=grid_event"],
+        zone("em", "FR")
+    ));
+}

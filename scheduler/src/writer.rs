@@ -240,9 +240,8 @@ impl Writer {
         pool: &str,
         at: Timestamp,
     ) -> Result<Option<Decision>, DecisionError> {
-        let holds = |waiting: &&DecisionRecord| {
-            waiting.pool == pool && waiting.at_ms <= at.as_millis()
-        };
+        let holds =
+            |waiting: &&DecisionRecord| waiting.pool == pool && waiting.at_ms <= at.as_millis();
         // What waits is newer than everything that is stored.
         let waiting = self.decisions.iter().rev().find(holds);
         let stored = match waiting {

@@ -458,10 +458,20 @@ async fn a_share_of_power_leaves_the_site_where_it_stands() {
     less.deadline = Some(less.time + Span::from_secs(10));
     sink.publish(std::slice::from_ref(&less)).await.unwrap();
     let held = site(&mut connection).await;
-    for field in ["state", "desired", "since_ms", "event", "cause", "deadline_ms"] {
+    for field in [
+        "state",
+        "desired",
+        "since_ms",
+        "event",
+        "cause",
+        "deadline_ms",
+    ] {
         assert_eq!(held[field], ready[field], "{field}");
     }
-    assert_eq!((held["power_percent"].as_str(), held["seq"].as_str()), ("75", "3"));
+    assert_eq!(
+        (held["power_percent"].as_str(), held["seq"].as_str()),
+        ("75", "3")
+    );
     assert_eq!(held["power_event"], *less.id);
     let deadline = less.deadline.unwrap().as_millis().to_string();
     assert_eq!(held["power_deadline_ms"], deadline);
@@ -473,16 +483,39 @@ async fn a_share_of_power_leaves_the_site_where_it_stands() {
     all.power_percent = Some(100);
     sink.publish(&[draining.clone(), all]).await.unwrap();
     let leaving = site(&mut connection).await;
-    assert_eq!((leaving["state"].as_str(), leaving["desired"].as_str()), ("draining", "drained"));
-    assert_eq!(leaving["deadline_ms"], draining.deadline.unwrap().as_millis().to_string());
-    assert_eq!((leaving["power_percent"].as_str(), leaving["power_deadline_ms"].as_str()), ("100", ""));
+    assert_eq!(
+        (leaving["state"].as_str(), leaving["desired"].as_str()),
+        ("draining", "drained")
+    );
+    assert_eq!(
+        leaving["deadline_ms"],
+        draining.deadline.unwrap().as_millis().to_string()
+    );
+    assert_eq!(
+        (
+            leaving["power_percent"].as_str(),
+            leaving["power_deadline_ms"].as_str()
+        ),
+        ("100", "")
+    );
     assert_eq!(stream(&mut connection).await, ids(1, 1..=5));
 
     until_seen(&member, 5).await;
-    let kinds: Vec<String> = member.seen().entries.into_iter().map(|(_, _, kind)| kind).collect();
+    let kinds: Vec<String> = member
+        .seen()
+        .entries
+        .into_iter()
+        .map(|(_, _, kind)| kind)
+        .collect();
     assert_eq!(
         kinds,
-        ["site.joining", "site.ready", "site.power", "site.draining", "site.power"]
+        [
+            "site.joining",
+            "site.ready",
+            "site.power",
+            "site.draining",
+            "site.power"
+        ]
     );
     member.stop().await;
 }

@@ -25,6 +25,8 @@ mod rules;
 mod signals;
 mod windows;
 
+pub(super) use self::amounts::spent;
+
 use names::Names;
 
 /// The policy of a file, where nothing in it is wrong; what is wrong is added to `diagnostics`.

@@ -129,7 +129,11 @@ async fn find(
                 "several sources have an event of this id: say which in `source`, one of {}",
                 sources.join(", ")
             );
-            Err(unprocessable(vec![wrong("source", "missing_field", detail)]))
+            Err(unprocessable(vec![wrong(
+                "source",
+                "missing_field",
+                detail,
+            )]))
         }
     }
 }

@@ -15,7 +15,10 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sunward_core::action::{Decision, Input, Loser};
 use sunward_core::engine::Engine;
+use sunward_core::fleet::Pool;
+use sunward_core::grid_event::GridEvent;
 use sunward_core::policy_history::FormerSet;
+use sunward_core::signal::Scope;
 use sunward_core::time::Timestamp;
 use sunward_core::units::Kind;
 use sunward_policies::policy::PolicySet;
@@ -23,6 +26,7 @@ use sunward_policies::policy::PolicySet;
 use super::ApiState;
 use super::auth::Operator;
 use super::operate::no_such_pool;
+use super::overrides::covers;
 use super::problem::Problem;
 use crate::writer::{DecisionError, Writer};
 
@@ -172,7 +176,9 @@ async fn answer(
     let at = asked.0.at.as_deref().map(|text| instant(text, now));
     let at = at.transpose()?;
     let name = pool.clone();
-    let looked = state.engine.look_up(move |writer| look(writer, &name, at, now));
+    let looked = state
+        .engine
+        .look_up(move |writer| look(writer, &name, at, now));
     let found = looked.await.map_err(|_| Problem::stopping())?;
     found
         .map(|found| found.explain(at.unwrap_or(now)))
@@ -220,7 +226,12 @@ fn not_yet(pool: &str, at: Timestamp, first: Option<Timestamp>) -> Problem {
              (see its state in `sunward status`)"
         ),
     };
-    Problem::new(StatusCode::NOT_FOUND, "no_decision", "Nothing decided yet", detail)
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "no_decision",
+        "Nothing decided yet",
+        detail,
+    )
 }
 
 fn look(
@@ -250,7 +261,10 @@ fn look(
     Ok(Found {
         until: next.map(|next| next.at),
         places: places(engine, &decision),
-        now: at.is_none().then(|| standing(engine, &decision, now)).flatten(),
+        now: at
+            .is_none()
+            .then(|| standing(engine, &decision, now))
+            .flatten(),
         bounds: engine
             .fleet()
             .pool(pool)
@@ -266,15 +280,39 @@ fn standing(
     decision: &Decision,
     now: Timestamp,
 ) -> Option<(Vec<Input>, Option<Timestamp>, u32)> {
-    let pool = engine.state().pools.get(&decision.pool)?;
-    let policy = decision.rule.split('/').next().unwrap_or_default();
-    let inputs = match engine.inputs(&decision.pool, policy, now) {
-        // A policy that is gone, or no policy's word: what the record says.
-        inputs if inputs.is_empty() => decision.inputs.clone(),
-        inputs => inputs,
+    let known = engine.state().pools.get(&decision.pool)?;
+    let pool = engine.fleet().pool(&decision.pool)?;
+    // The policy that won, also where an operator or the grid comes before it.
+    let policy = known.ask.policy(engine.policies());
+    let inputs = policy.map(|policy| engine.inputs(&pool.name, &policy.name, now));
+    let ready = known.ledger.confirmed.map_or(0, |known| known.ready);
+    let next = next_order(engine, pool, now).into_iter();
+    let next = next.chain(known.wake_at).min();
+    Some((inputs.unwrap_or_default(), next, ready))
+}
+
+/// When an override or a grid event that is about the pool next begins or ends.
+fn next_order(engine: &Engine, pool: &Pool, now: Timestamp) -> Option<Timestamp> {
+    let state = engine.state();
+    let overrides = state
+        .overrides
+        .values()
+        .filter(|known| covers(&known.scope, pool))
+        .map(|known| known.expires_at);
+    let site = engine.fleet().site(&pool.site);
+    let here = |event: &&GridEvent| match &event.scope {
+        Scope::Site(name) => *name == pool.site,
+        Scope::Zone { scheme, code } => {
+            site.is_some_and(|site| site.zones.get(scheme) == Some(code))
+        }
     };
-    let ready = pool.ledger.confirmed.map_or(0, |known| known.ready);
-    Some((inputs, pool.wake_at, ready))
+    let events = state
+        .grid_events
+        .values()
+        .map(|known| &known.event)
+        .filter(here)
+        .flat_map(|event| std::iter::once(event.starts_at).chain(event.ends_at));
+    overrides.chain(events).filter(|at| *at > now).min()
 }
 
 fn places(engine: &Engine, decision: &Decision) -> Places {
@@ -308,7 +346,11 @@ impl Found {
         let places = match self.places {
             Places::InForce(places) => places,
             Places::Former(former) => {
-                let files: Vec<_> = former.files.iter().filter_map(|file| file.unpack()).collect();
+                let files: Vec<_> = former
+                    .files
+                    .iter()
+                    .filter_map(|file| file.unpack())
+                    .collect();
                 let policies = PolicySet::compile(&files).unwrap_or_default();
                 places_in(&policies, &decision, true)
             }
@@ -381,7 +423,10 @@ fn why_not(explanation: &Explanation) -> String {
 
 fn place(policies: &PolicySet, rule: &str, then: bool) -> Option<Place> {
     let (policy, rule) = rule.split_once('/')?;
-    let policy = policies.policies().iter().find(|known| known.name == policy)?;
+    let policy = policies
+        .policies()
+        .iter()
+        .find(|known| known.name == policy)?;
     let rule = policy.rules.iter().find(|known| known.name == rule)?;
     Some(Place {
         file: policy.file.clone(),

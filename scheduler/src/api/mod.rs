@@ -32,6 +32,7 @@ use crate::readiness::Readiness;
 use crate::tokens::Tokens;
 
 pub mod auth;
+pub mod budgets;
 mod events;
 pub mod explain;
 mod health;

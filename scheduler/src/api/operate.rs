@@ -42,7 +42,11 @@ pub(super) fn read_json<T: DeserializeOwned>(
 pub(super) async fn commit(state: &ApiState, events: Vec<Event>) -> Result<u64, Problem> {
     if let (_, Err(why)) = state.engine.leadership() {
         let detail = format!("{why}: ask the daemon that leads");
-        return Err(unavailable("not_leading", "This daemon does not lead", detail));
+        return Err(unavailable(
+            "not_leading",
+            "This daemon does not lead",
+            detail,
+        ));
     }
     let told = state.engine.tell_all_and_wait(events);
     match tokio::time::timeout(state.limits.commit_timeout, told).await {
@@ -67,7 +71,13 @@ pub(super) fn unprocessable(errors: Vec<Rejected>) -> Problem {
         [only] => only.detail.clone(),
         many => many
             .iter()
-            .map(|error| format!("{}: {}", error.pointer.trim_start_matches('/'), error.detail))
+            .map(|error| {
+                format!(
+                    "{}: {}",
+                    error.pointer.trim_start_matches('/'),
+                    error.detail
+                )
+            })
             .collect::<Vec<_>>()
             .join("; "),
     };

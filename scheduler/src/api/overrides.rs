@@ -16,7 +16,7 @@ use axum::{Json, Router};
 use ring::rand::SecureRandom as _;
 use serde::{Deserialize, Serialize};
 use sunward_core::event::Event;
-use sunward_core::fleet::{Fleet, WORKERS_MAX};
+use sunward_core::fleet::{Fleet, Pool, WORKERS_MAX};
 use sunward_core::overrides::{
     OVERRIDE_LASTS_MAX, OVERRIDE_TEXT_MAX, OVERRIDES_MAX, Override, OverrideEffect, OverrideScope,
 };
@@ -329,7 +329,8 @@ fn scope(text: &str, fleet: &Fleet) -> Result<OverrideScope, Rejected> {
             }
         }
         _ => {
-            let detail = "write the scope as `fleet`, `site/NAME`, `federation/NAME` or `pool/NAME`";
+            let detail =
+                "write the scope as `fleet`, `site/NAME`, `federation/NAME` or `pool/NAME`";
             Err(wrong("scope", "bad_scope", detail))
         }
     }
@@ -470,13 +471,20 @@ pub(super) fn covered<'a>(
     scope: &'a OverrideScope,
     fleet: &'a Fleet,
 ) -> impl Iterator<Item = &'a Arc<str>> {
-    let covers = move |pool: &&'a Arc<sunward_core::fleet::Pool>| match scope {
+    let pools = fleet.pools().iter();
+    pools
+        .filter(|pool| covers(scope, pool))
+        .map(|pool| &pool.name)
+}
+
+/// Whether a scope is about a pool.
+pub(super) fn covers(scope: &OverrideScope, pool: &Pool) -> bool {
+    match scope {
         OverrideScope::Fleet => true,
         OverrideScope::Site(site) => pool.site == *site,
         OverrideScope::Federation(name) => pool.federation.as_ref() == Some(name),
         OverrideScope::Pool(name) => pool.name == *name,
-    };
-    fleet.pools().iter().filter(covers).map(|pool| &pool.name)
+    }
 }
 
 #[cfg(test)]

@@ -44,7 +44,10 @@ fn a_good_request_has_an_owner_a_reason_and_an_expiry() {
         ..good()
     };
     let admitted = judge(&named).unwrap();
-    assert_eq!((admitted.owner.as_str(), admitted.set_by.as_str()), ("Ana", "ops"));
+    assert_eq!(
+        (admitted.owner.as_str(), admitted.set_by.as_str()),
+        ("Ana", "ops")
+    );
     assert_eq!(admitted.expires_at, now() + Span::from_mins(60));
 }
 
@@ -62,7 +65,11 @@ fn scopes_are_names_of_the_fleet_and_a_slip_is_told_the_nearest() {
     let near = format!("did you mean `{}`?", pool.name);
     assert!(wrongs[0].detail.contains(&near), "{}", wrongs[0].detail);
     for scope in ["", "pool", "pool/", "cluster/x", "fleet/x"] {
-        assert_eq!(of(scope.into()).unwrap_err()[0].pointer, "/scope", "{scope}");
+        assert_eq!(
+            of(scope.into()).unwrap_err()[0].pointer,
+            "/scope",
+            "{scope}"
+        );
     }
 }
 
@@ -70,24 +77,99 @@ fn scopes_are_names_of_the_fleet_and_a_slip_is_told_the_nearest() {
 fn everything_wrong_is_said_at_once_with_its_place() {
     let long = "x".repeat(OVERRIDE_TEXT_MAX + 1);
     let changed: [(&str, OverrideRequest); 13] = [
-        ("/reason", OverrideRequest { reason: "  ".into(), ..good() }),
-        ("/reason", OverrideRequest { reason: "a\nb".into(), ..good() }),
-        ("/owner", OverrideRequest { owner: Some(String::new()), ..good() }),
-        ("/owner", OverrideRequest { owner: Some(long), ..good() }),
-        ("/effect", OverrideRequest { effect: "pause".into(), ..good() }),
-        ("/workers", OverrideRequest { workers: Some(1), ..good() }),
-        ("/workers", OverrideRequest { effect: "on".into(), workers: Some(0), ..good() }),
-        ("/for", OverrideRequest { lasts: None, ..good() }),
-        ("/for", OverrideRequest { lasts: Some("0s".into()), ..good() }),
-        ("/for", OverrideRequest { lasts: Some("91d".into()), ..good() }),
-        ("/expires_at", OverrideRequest { expires_at: Some(NOW.into()), ..good() }),
         (
-            "/expires_at",
-            OverrideRequest { lasts: None, expires_at: Some(NOW.into()), ..good() },
+            "/reason",
+            OverrideRequest {
+                reason: "  ".into(),
+                ..good()
+            },
+        ),
+        (
+            "/reason",
+            OverrideRequest {
+                reason: "a\nb".into(),
+                ..good()
+            },
+        ),
+        (
+            "/owner",
+            OverrideRequest {
+                owner: Some(String::new()),
+                ..good()
+            },
+        ),
+        (
+            "/owner",
+            OverrideRequest {
+                owner: Some(long),
+                ..good()
+            },
+        ),
+        (
+            "/effect",
+            OverrideRequest {
+                effect: "pause".into(),
+                ..good()
+            },
+        ),
+        (
+            "/workers",
+            OverrideRequest {
+                workers: Some(1),
+                ..good()
+            },
+        ),
+        (
+            "/workers",
+            OverrideRequest {
+                effect: "on".into(),
+                workers: Some(0),
+                ..good()
+            },
+        ),
+        (
+            "/for",
+            OverrideRequest {
+                lasts: None,
+                ..good()
+            },
+        ),
+        (
+            "/for",
+            OverrideRequest {
+                lasts: Some("0s".into()),
+                ..good()
+            },
+        ),
+        (
+            "/for",
+            OverrideRequest {
+                lasts: Some("91d".into()),
+                ..good()
+            },
         ),
         (
             "/expires_at",
-            OverrideRequest { lasts: None, expires_at: Some("2026-03-02T12:00:00".into()), ..good() },
+            OverrideRequest {
+                expires_at: Some(NOW.into()),
+                ..good()
+            },
+        ),
+        (
+            "/expires_at",
+            OverrideRequest {
+                lasts: None,
+                expires_at: Some(NOW.into()),
+                ..good()
+            },
+        ),
+        (
+            "/expires_at",
+            OverrideRequest {
+                lasts: None,
+                expires_at: Some("2026-03-02T12:00:00".into()),
+                ..good()
+            },
         ),
     ];
     for (pointer, request) in changed {
@@ -97,7 +179,11 @@ fn everything_wrong_is_said_at_once_with_its_place() {
         assert!(wrongs[0].detail.len() > 20, "{}", wrongs[0].detail);
     }
     let nothing = OverrideRequest::default();
-    let places: Vec<_> = judge(&nothing).unwrap_err().into_iter().map(|one| one.pointer).collect();
+    let places: Vec<_> = judge(&nothing)
+        .unwrap_err()
+        .into_iter()
+        .map(|one| one.pointer)
+        .collect();
     assert_eq!(places, ["/reason", "/scope", "/effect", "/for"]);
     for id in ["", ".", "a b", "a/b", &"x".repeat(64)] {
         let wrongs = admit(&good(), &id.into(), &fleet(), now(), "ops").unwrap_err();
@@ -119,8 +205,14 @@ fn a_pool_takes_no_more_workers_than_it_has() {
     };
     let on = |workers| Ok(OverrideEffect::On { workers });
     assert_eq!(of(None).map(|one| one.effect), on(None));
-    assert_eq!(of(Some(pool.max_workers)).map(|one| one.effect), on(Some(pool.max_workers)));
-    assert_eq!(of(Some(pool.max_workers + 1)).unwrap_err()[0].code, "out_of_range");
+    assert_eq!(
+        of(Some(pool.max_workers)).map(|one| one.effect),
+        on(Some(pool.max_workers))
+    );
+    assert_eq!(
+        of(Some(pool.max_workers + 1)).unwrap_err()[0].code,
+        "out_of_range"
+    );
 }
 
 #[test]
@@ -130,8 +222,14 @@ fn a_repeated_request_is_recognised_by_its_content() {
     later.set_at = now() + Span::from_secs(30);
     later.expires_at = later.set_at + Span::from_mins(120);
     assert!(says_the_same(&first, &later), "asked for by length");
-    let longer = Override { expires_at: later.expires_at + Span::from_secs(1), ..later.clone() };
+    let longer = Override {
+        expires_at: later.expires_at + Span::from_secs(1),
+        ..later.clone()
+    };
     assert!(!says_the_same(&first, &longer));
-    let other = Override { reason: "another".into(), ..first.clone() };
+    let other = Override {
+        reason: "another".into(),
+        ..first.clone()
+    };
     assert!(!says_the_same(&first, &other));
 }

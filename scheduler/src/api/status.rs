@@ -286,7 +286,11 @@ fn policy_state(engine: &Engine) -> PolicyState {
     let history = &state.policy_history;
     PolicyState {
         hash: engine.policies().hash(),
-        files: state.policies.iter().map(|file| file.path.clone()).collect(),
+        files: state
+            .policies
+            .iter()
+            .map(|file| file.path.clone())
+            .collect(),
         since: (history.since_index != 0).then(|| history.since.to_string()),
         can_roll_back: history.before.is_some(),
         refused: Vec::new(),
@@ -299,9 +303,11 @@ fn policy_state(engine: &Engine) -> PolicyState {
 }
 
 fn frozen_pools(engine: &Engine, now: Timestamp) -> Vec<String> {
-    let freezes = engine.state().overrides.values().filter(|known| {
-        known.effect == OverrideEffect::Freeze && now < known.expires_at
-    });
+    let freezes = engine
+        .state()
+        .overrides
+        .values()
+        .filter(|known| known.effect == OverrideEffect::Freeze && now < known.expires_at);
     let pools: BTreeSet<String> = freezes
         .flat_map(|freeze| overrides::covered(&freeze.scope, engine.fleet()))
         .map(ToString::to_string)

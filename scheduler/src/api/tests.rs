@@ -82,6 +82,43 @@ async fn each_item_has_its_own_answer() {
 }
 
 #[tokio::test]
+async fn grid_events_stand_among_readings_and_need_a_grant_of_their_own() {
+    let surface = surface();
+    let event = |source: &str| {
+        json!({
+            "type": "grid_event", "source": source, "id": "evt-1", "kind": "emergency", "site": "caiso",
+            "starts_at": NOW
+        })
+    };
+    let mut broken = event("meter");
+    broken["target"] = json!({"value": 4, "unit": "furlong"});
+    let items = json!([reading("a"), event("meter"), event("watttime"), broken]);
+    let answered = surface.push(items.to_string()).await;
+    assert_eq!(
+        (answered.status, &answered.body["accepted"]),
+        (202, &json!(2))
+    );
+    let rejected = answered.body["rejected"].as_array().unwrap().iter();
+    let rejected: Vec<_> = rejected
+        .map(|one| (&one["pointer"], &one["code"]))
+        .collect();
+    let wanted = [
+        (&json!("/2"), &json!("not_granted")),
+        (&json!("/3/target"), &json!("unknown_unit")),
+    ];
+    assert_eq!(rejected, wanted);
+    assert_eq!(surface.committed(), 2);
+    let refused = surface.request(event("watttime").to_string());
+    let refused = surface.refused(refused, 403, "not_granted").await;
+    assert!(
+        refused.body["errors"][0]["detail"]
+            .as_str()
+            .unwrap()
+            .contains("kinds=grid_event")
+    );
+}
+
+#[tokio::test]
 async fn who_has_no_valid_token_gets_401_and_nothing_is_read() {
     let surface = surface();
     for authorization in [

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 mod ask;
+mod budget;
 mod demo;
 mod freeze;
 mod output;
@@ -66,6 +67,8 @@ enum Command {
     Freeze(freeze::Args),
     /// End a freeze.
     Unfreeze(unfreeze::Args),
+    /// Budgets: what was spent so far.
+    Budget(budget::Args),
     /// Energy partners and their tokens.
     Partner(partner::Args),
     /// Readings: send them from a file.
@@ -112,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Override(args) => block_on(overrides::run(args)),
         Command::Freeze(args) => block_on(freeze::run(args)),
         Command::Unfreeze(args) => block_on(unfreeze::run(args)),
+        Command::Budget(args) => block_on(budget::run(args)),
         Command::Partner(args) => partner::run(args),
         Command::Signal(args) => block_on(signal::run(args)),
         Command::Completions { shell } => {

@@ -121,10 +121,16 @@ fn write_policies(text: &mut String, status: &Status) -> std::fmt::Result {
     let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     if let Some(since) = &state.since {
         let (hash, files) = (short(&state.hash), state.files.len());
-        writeln!(text, "  policies: set {hash} of {files} files, in force since {since}")?;
+        writeln!(
+            text,
+            "  policies: set {hash} of {files} files, in force since {since}"
+        )?;
     }
     if !state.refused.is_empty() {
-        writeln!(text, "  policies: the files on disk are refused; the set in force stays")?;
+        writeln!(
+            text,
+            "  policies: the files on disk are refused; the set in force stays"
+        )?;
     }
     if let Some(done) = &state.rolled_back {
         let hash = short(&done.hash);
@@ -138,7 +144,11 @@ fn write_policies(text: &mut String, status: &Status) -> std::fmt::Result {
 }
 
 fn event_line(event: &GridEventStatusView) -> String {
-    let acts = if event.acts { "acts now" } else { "does not act now" };
+    let acts = if event.acts {
+        "acts now"
+    } else {
+        "does not act now"
+    };
     let until = event
         .ends_at
         .as_deref()

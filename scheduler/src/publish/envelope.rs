@@ -77,7 +77,9 @@ pub fn to_json(envelope: &Envelope) -> String {
         deadline_ms: deadline.map(Timestamp::as_millis),
         deadline_in_ms: deadline.map(|at| (at - envelope.time).as_millis()),
         cause: WireCause::from(&envelope.cause),
-        data: envelope.power_percent.map(|power_percent| WireData { power_percent }),
+        data: envelope
+            .power_percent
+            .map(|power_percent| WireData { power_percent }),
     };
     serde_json::to_string(&wire).expect("strings and integers always encode")
 }

@@ -395,7 +395,14 @@ impl EventSink for RedisSink {
                 call.arg(site_key(federation, site));
             }
             call.arg(entry_id(end));
-            for (_, SiteNow { state, power_percent }) in some {
+            for (
+                _,
+                SiteNow {
+                    state,
+                    power_percent,
+                },
+            ) in some
+            {
                 call.arg(state.presence.as_str())
                     .arg(desired_of(state.presence))
                     .arg(state.term)

@@ -78,7 +78,10 @@ fn a_good_event_is_read_whole() {
         "zone": {"scheme": "wt", "code": "CAISO_NORTH"}
     }));
     let (event, _) = one(&bare).unwrap();
-    assert_eq!((event.revision, event.ends_at, event.target), (0, None, None));
+    assert_eq!(
+        (event.revision, event.ends_at, event.target),
+        (0, None, None)
+    );
     assert_eq!(event.status, GridEventStatus::Scheduled);
     assert_eq!(event.scope.to_string(), "wt:CAISO_NORTH");
     let percent = with(json!({"target": {"unit": "percent", "value": 75}}));
@@ -191,7 +194,10 @@ fn a_revision_is_one_key_and_each_word_of_it_counts() {
     }
     let same = key(json!({"target": {"value": 250, "unit": "kW"}}));
     assert_eq!(first.hash, same.hash, "another unit of the same target");
-    assert!(first.id.contains(char::is_control), "no reading has such an id");
+    assert!(
+        first.id.contains(char::is_control),
+        "no reading has such an id"
+    );
 }
 
 #[test]

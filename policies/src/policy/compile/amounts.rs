@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::codes;
-use crate::policy::Measure;
+use crate::policy::{Budget, Measure};
 use crate::units::is_currency;
 use crate::words::{LIMIT_UNITS, WORK_UNITS};
 use crate::yaml::{Spanned, suggestion};
@@ -116,6 +116,28 @@ fn limit(text: &str) -> Result<Limit, Problem> {
         amount,
         unit: unit.to_owned(),
     })
+}
+
+/// What a budget has spent, as an operator says it: an amount with a unit of what the budget counts, 0 allowed.
+pub(in crate::policy) fn spent(text: &str, budget: &Budget) -> Result<i64, String> {
+    let (number, unit) = split(text);
+    let nothing = !number.is_empty() && number.bytes().all(|b| matches!(b, b'0' | b'.'));
+    // The unit is read with an amount that there can be.
+    let read = if nothing {
+        limit(&format!("1 {unit}"))
+    } else {
+        limit(text)
+    };
+    let read = read.map_err(|(_, message, help)| format!("{message}: {help}"))?;
+    let other_currency = read.measure == Measure::Money && read.unit != budget.unit;
+    if read.measure != budget.measure || other_currency {
+        return Err(format!(
+            "`{unit}` is not what this budget counts, which is {}: write the amount in {}",
+            budget.measure.counts(),
+            budget.unit
+        ));
+    }
+    Ok(if nothing { 0 } else { read.amount })
 }
 
 fn unit_help(unit: &str) -> String {
@@ -243,6 +265,56 @@ fn scaled(number: &str, factor: i64, zero: (&str, &str)) -> Result<i64, Problem>
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    fn budget(limit: &str) -> Budget {
+        let read = super::limit(limit)
+            .map_err(|(_, message, _)| message)
+            .unwrap();
+        Budget {
+            name: "b".into(),
+            measure: read.measure,
+            limit: read.amount,
+            unit: read.unit,
+            period: None,
+            scope: crate::policy::BudgetScope::Fleet,
+            weight: None,
+            range: crate::diagnostic::TextRange::START,
+        }
+    }
+
+    #[test]
+    fn what_was_spent_is_read_in_what_the_budget_counts() {
+        let carbon = budget("2 tCO2e");
+        assert_eq!(carbon.read_spent("12.5 kgCO2e"), Ok(12_500_000));
+        assert_eq!(
+            carbon.read_spent("3 tCO2e"),
+            Ok(3_000_000_000),
+            "more than the limit, too"
+        );
+        assert_eq!(carbon.read_spent("0 kgCO2e"), Ok(0));
+        assert_eq!(carbon.read_spent("0.0kgCO2e"), Ok(0));
+        for text in [
+            "12.5",
+            "12.5 kWh",
+            "-1 kgCO2e",
+            "kgCO2e",
+            "0",
+            "0 EUR",
+            "1,5 kgCO2e",
+            "",
+        ] {
+            let refused = carbon.read_spent(text).unwrap_err();
+            assert!(refused.len() > 20, "{text}: {refused}");
+        }
+        let money = budget("1000 EUR");
+        assert_eq!(money.read_spent("19.99 EUR"), Ok(19_990));
+        assert!(
+            money
+                .read_spent("19.99 USD")
+                .unwrap_err()
+                .contains("in EUR")
+        );
+    }
 
     #[test]
     fn limits_are_exact() {

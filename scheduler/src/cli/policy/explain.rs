@@ -83,7 +83,12 @@ fn write_note(text: &mut String, explanation: &Explanation) -> std::fmt::Result 
         "  since    {}{until} (index {}; {} before)",
         explanation.since, explanation.index, explanation.before
     )?;
-    writeln!(text, "  rule     {}{}", explanation.rule, stands(explanation.place.as_ref()))?;
+    writeln!(
+        text,
+        "  rule     {}{}",
+        explanation.rule,
+        stands(explanation.place.as_ref())
+    )?;
     writeln!(text, "  because  {}", explanation.reason)?;
     if let Some(why_not) = &explanation.why_not {
         writeln!(text, "  why not  {why_not}")?;
@@ -91,7 +96,10 @@ fn write_note(text: &mut String, explanation: &Explanation) -> std::fmt::Result 
     match &explanation.next_possible_change {
         Some(next) => {
             let ahead = after(&explanation.at, next, "in");
-            writeln!(text, "  next     by time alone at {next} at the earliest{ahead}")?;
+            writeln!(
+                text,
+                "  next     by time alone at {next} at the earliest{ahead}"
+            )?;
         }
         None => writeln!(
             text,
@@ -103,7 +111,13 @@ fn write_note(text: &mut String, explanation: &Explanation) -> std::fmt::Result 
         writeln!(text, "\nwhat did not count")?;
     }
     for loser in &explanation.losers {
-        writeln!(text, "  {}{}: {}", loser.rule, stands(loser.place.as_ref()), loser.reason)?;
+        writeln!(
+            text,
+            "  {}{}: {}",
+            loser.rule,
+            stands(loser.place.as_ref()),
+            loser.reason
+        )?;
     }
     Ok(())
 }
@@ -240,6 +254,9 @@ what did not count
         let note = note(&over);
         assert!(note.contains(", until 2026-03-01T15:00:00Z"), "{note}");
         assert!(note.contains("not by time alone"), "{note}");
-        assert!(!note.contains("INPUT") && !note.contains("did not count"), "{note}");
+        assert!(
+            !note.contains("INPUT") && !note.contains("did not count"),
+            "{note}"
+        );
     }
 }
