@@ -46,6 +46,10 @@ impl Calendars {
         self.note_next();
     }
 
+    #[cfg_attr(
+        not(feature = "plant"),
+        expect(clippy::unused_self, reason = "the planted bug is asked for")
+    )]
     fn look(&self, binding: &CalendarBinding, now: Timestamp) -> CalendarFact {
         let fact = binding.calendar.at(now);
         #[cfg(feature = "plant")]

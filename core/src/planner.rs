@@ -218,12 +218,10 @@ fn unlimited(
 fn asked(pool: &Pool, current: u32, ask: &Ask) -> u32 {
     let current = current.clamp(pool.min_workers, pool.max_workers);
     match (ask.pin, ask.intent) {
-        (Pin::Frozen, _) => current,
-        (Pin::Off | Pin::Dispatch, _) => pool.min_workers,
+        (Pin::Frozen, _) | (Pin::None, Some(Intent::Hold) | None) => current,
+        (Pin::Off | Pin::Dispatch, _) | (Pin::None, Some(Intent::Release)) => pool.min_workers,
         (Pin::On { workers }, _) => wanted(pool, current, workers),
         (Pin::None, Some(Intent::Activate)) => wanted(pool, current, ask.workers),
-        (Pin::None, Some(Intent::Release)) => pool.min_workers,
-        (Pin::None, Some(Intent::Hold) | None) => current,
     }
 }
 

@@ -66,9 +66,9 @@ fn wanted(world: &World, pool: &str) -> u32 {
     world.homes[pool].wanted
 }
 
-/// Lines of the transcript that contain `word`.
-fn lines(world: &World, word: &str) -> Vec<String> {
-    let all = world.transcript.lines().filter(|line| line.contains(word));
+/// Lines of the transcript that contain `part`.
+fn lines(world: &World, part: &str) -> Vec<String> {
+    let all = world.transcript.lines().filter(|line| line.contains(part));
     all.map(|line| line.trim().to_owned()).collect()
 }
 

@@ -145,7 +145,7 @@ impl Engine {
         self.state.grid_events.retain(|_, known| !forgotten(known));
         let orders = self.current_orders();
         let pools = self.wiring.pools().len();
-        let differ = orders.differ(&self.orders, pools).into_iter();
+        let differ = orders.differ(&self.orders, pools);
         self.touched.extend(differ.map(Touched::by_event));
         self.orders = orders;
         let orders = &self.orders;

@@ -208,7 +208,7 @@ impl Limited<'_> {
                 _ => energy,
             }
         };
-        let least = pools.map(|pool| cost(pool)).min_by(f64::total_cmp)?;
+        let least = pools.map(cost).min_by(f64::total_cmp)?;
         if least <= self.budget.limit as f64 {
             return None;
         }

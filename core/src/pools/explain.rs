@@ -87,7 +87,7 @@ fn reason(winner: Option<&Candidate<'_>>, decider: &Decider<'_>, context: &Conte
     }
     if decider.policy == OVERRIDE {
         let known = context.overrides.get(decider.rule);
-        return known.map_or_else(String::new, |known| override_words(known));
+        return known.map_or_else(String::new, override_words);
     }
     let Some(winner) = winner else {
         return "no policy governs this pool".to_owned();
