@@ -83,20 +83,31 @@ fn a_budget_pays_for_the_floor_beside_it_or_not() {
     ] {
         let found = with("worker", &rest(limit, scope, sites));
         let codes = found.iter().filter(|one| one.contains("SUN-L011")).count();
-        assert_eq!(codes, usize::from(hit), "{limit} {scope} {sites}: {found:?}");
+        assert_eq!(
+            codes,
+            usize::from(hit),
+            "{limit} {scope} {sites}: {found:?}"
+        );
         assert_eq!(found.len(), codes, "{found:?}");
     }
     let of_job = "  budgets:\n  - {name: feeder, limit: 9 kW, scope: fleet}\n  floors:\n  - {name: quorum, federation: job, sites: 2}\n";
     let found = with("worker", of_job);
-    assert!(found[0].contains("pays for 1 sites") && found[0].contains("`quorum`"), "{found:?}");
+    assert!(
+        found[0].contains("pays for 1 sites") && found[0].contains("`quorum`"),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn a_budget_at_an_instant_lets_some_pool_start_or_not() {
-    let budget = |limit: &str| format!("  budgets:\n  - {{name: feeder, limit: {limit}, scope: fleet}}\n");
+    let budget =
+        |limit: &str| format!("  budgets:\n  - {{name: feeder, limit: {limit}, scope: fleet}}\n");
     assert_eq!(with("worker", &budget("4 kW")), [""; 0]);
     let found = with("worker", &budget("3 kW"));
-    assert!(found[0].contains("SUN-L012") && found[0].starts_with("p.yaml:11 "), "{found:?}");
+    assert!(
+        found[0].contains("SUN-L012") && found[0].starts_with("p.yaml:11 "),
+        "{found:?}"
+    );
     // As all or nothing, c1 takes 6 kW, too.
     assert_eq!(with("pool", &budget("6 kW")), [""; 0]);
     assert!(with("pool", &budget("5 kW"))[0].contains("SUN-L012"));
@@ -106,8 +117,14 @@ fn a_budget_at_an_instant_lets_some_pool_start_or_not() {
 fn a_budget_over_a_period_pays_one_minimum_run_or_not() {
     // The least start is c1's: 2 kW for 55 + 5 minutes, 2 kWh; at 100 g/kWh 0.2 kg.
     let rest = |limit: &str| {
-        let weight = if limit.contains("CO2e") { ", signal: carbon, assume: 900" } else { "" };
-        format!("  min_run: 55m\n  budgets:\n  - {{name: b, limit: {limit}, per: day, scope: fleet{weight}}}\n")
+        let weight = if limit.contains("CO2e") {
+            ", signal: carbon, assume: 900"
+        } else {
+            ""
+        };
+        format!(
+            "  min_run: 55m\n  budgets:\n  - {{name: b, limit: {limit}, per: day, scope: fleet{weight}}}\n"
+        )
     };
     for (limit, hit) in [
         ("2 kWh", false),
@@ -120,21 +137,41 @@ fn a_budget_over_a_period_pays_one_minimum_run_or_not() {
         assert!(!hit || found[0].contains("SUN-L012"), "{found:?}");
     }
     assert!(with("worker", &rest("1 kWh"))[0].contains("pays 50 %"));
-    assert_eq!(with("worker", &rest("1 kWh").replace("min_run: 55m", "min_rest: 55m")), [""; 0]);
+    assert_eq!(
+        with(
+            "worker",
+            &rest("1 kWh").replace("min_run: 55m", "min_rest: 55m")
+        ),
+        [""; 0]
+    );
 }
 
 #[test]
 fn policies_share_pools_of_the_fleet_and_not_only_labels() {
-    let low = "  activate: {when: carbon < 100, for: 5m}\n  release: {when: carbon >= 120, for: 5m}\n";
-    let high = "  activate: {when: carbon > 300, for: 5m}\n  release: {when: carbon <= 250, for: 5m}\n";
+    let low =
+        "  activate: {when: carbon < 100, for: 5m}\n  release: {when: carbon >= 120, for: 5m}\n";
+    let high =
+        "  activate: {when: carbon > 300, for: 5m}\n  release: {when: carbon <= 250, for: 5m}\n";
     let west = policy("west", "{side: west}", high);
-    let found = look("worker", &[policy("all", "{energy: surplus}", low), west.clone()]);
+    let found = look(
+        "worker",
+        &[policy("all", "{energy: surplus}", low), west.clone()],
+    );
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("SUN-L013") && found[0].contains("pool a1"), "{found:?}");
+    assert!(
+        found[0].contains("SUN-L013") && found[0].contains("pool a1"),
+        "{found:?}"
+    );
     // West's one pool is governed by a policy of higher priority; not so the other way round.
     let above = policy("all", "{energy: surplus}", &format!("  priority: 9\n{low}"));
     let found = look("worker", &[above, west]);
-    assert!(found.len() == 1 && found[0].contains("SUN-L003"), "{found:?}");
+    assert!(
+        found.len() == 1 && found[0].contains("SUN-L003"),
+        "{found:?}"
+    );
     let above = policy("west", "{side: west}", &format!("  priority: 9\n{low}"));
-    assert_eq!(look("worker", &[policy("all", "{energy: surplus}", low), above]), [""; 0]);
+    assert_eq!(
+        look("worker", &[policy("all", "{energy: surplus}", low), above]),
+        [""; 0]
+    );
 }

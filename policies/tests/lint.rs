@@ -11,7 +11,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sunward_policies::lint::{Series, SeriesReading, alone, on_series, pairs, share_by_labels, studies};
+use sunward_policies::lint::{
+    Series, SeriesReading, alone, on_series, pairs, share_by_labels, studies,
+};
 use sunward_policies::time::{Span, Timestamp};
 use sunward_policies::{PolicySet, Severity, SourceFile, codes};
 
@@ -66,7 +68,14 @@ fn series(set: &PolicySet, files: &[SourceFile]) -> Vec<Series> {
         }
         let signal = set.policies()[0].signals.iter().find(|s| s.name == name)?;
         let scope = signal.scope.clone();
-        Some(Series::new(&signal.source, signal.kind, signal.basis, scope, "ZONE", readings))
+        Some(Series::new(
+            &signal.source,
+            signal.kind,
+            signal.basis,
+            scope,
+            "ZONE",
+            readings,
+        ))
     };
     lines.filter_map(of).collect()
 }

@@ -38,7 +38,11 @@ fn changed(name: &str, from: &str, to: &str) -> tempfile::TempDir {
     assert!(text.contains(from));
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("policies")).unwrap();
-    fs::write(folder.path().join("policies").join(name), text.replace(from, to)).unwrap();
+    fs::write(
+        folder.path().join("policies").join(name),
+        text.replace(from, to),
+    )
+    .unwrap();
     folder
 }
 
@@ -50,7 +54,11 @@ fn a_good_policy_is_valid_and_what_was_not_checked_is_named() {
     let skipped = &result(&output)["skipped"];
     assert_eq!(skipped.as_array().unwrap().len(), 1);
     assert_eq!(skipped[0]["needs"], "--fleet FILE");
-    assert!(said(&output).contains("not checked: names of labels"), "{}", said(&output));
+    assert!(
+        said(&output).contains("not checked: names of labels"),
+        "{}",
+        said(&output)
+    );
     let output = policy(&["validate", LIBRARY, "--fleet", FLEET, "--output", "table"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(said(&output), "");
@@ -61,7 +69,10 @@ fn a_good_policy_is_valid_and_what_was_not_checked_is_named() {
 #[test]
 fn an_error_is_one_and_shown_with_its_line() {
     let folder = changed("p.yaml", "carbon < 100", "carbn < 100");
-    let output = policy_in(folder.path(), &["validate", "policies", "--output", "table"]);
+    let output = policy_in(
+        folder.path(),
+        &["validate", "policies", "--output", "table"],
+    );
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
@@ -78,7 +89,11 @@ fn an_error_is_one_and_shown_with_its_line() {
     let found = &result(&output)["diagnostics"][0];
     assert_eq!(
         (&found["code"], &found["severity"], &found["file"]),
-        (&"SUN-P022".into(), &"error".into(), &"policies/p.yaml".into())
+        (
+            &"SUN-P022".into(),
+            &"error".into(),
+            &"policies/p.yaml".into()
+        )
     );
     for field in ["line", "column", "end_line", "end_column"] {
         assert!(found[field].is_u64(), "{field}");
@@ -104,7 +119,10 @@ fn the_fleet_is_checked_where_it_is_given() {
     let strict = policy_in(folder.path(), &[&arguments[..], &["--strict"]].concat());
     assert_eq!(strict.status.code(), Some(1));
     // A fleet that is none, is a finding; what needs it is named.
-    let output = policy_in(folder.path(), &["validate", "policies", "--fleet", "policies/p.yaml"]);
+    let output = policy_in(
+        folder.path(),
+        &["validate", "policies", "--fleet", "policies/p.yaml"],
+    );
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(result(&output)["skipped"].as_array().unwrap().len(), 1);
 }
@@ -122,7 +140,12 @@ fn what_can_not_be_opened_is_wrong_use_and_what_is_no_text_a_finding() {
         &["test", "tests/src"],
     ] {
         let output = policy(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            said(&output)
+        );
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
     let folder = tempfile::tempdir().unwrap();
@@ -151,8 +174,14 @@ fn lint_finds_what_validate_does_not() {
         .iter()
         .map(|skipped| skipped["needs"].as_str().unwrap().to_owned())
         .collect();
-    assert!(needs.iter().any(|needs| needs.contains("--signals")), "{needs:?}");
-    assert!(needs.iter().any(|needs| needs.contains("--fleet")), "{needs:?}");
+    assert!(
+        needs.iter().any(|needs| needs.contains("--signals")),
+        "{needs:?}"
+    );
+    assert!(
+        needs.iter().any(|needs| needs.contains("--fleet")),
+        "{needs:?}"
+    );
     let strict = policy_in(folder.path(), &["lint", "policies", "--strict"]);
     assert_eq!(strict.status.code(), Some(1));
 }
@@ -190,7 +219,11 @@ fn lint_reads_the_cadence_from_a_series() {
         .map(|word| if *word == "watttime" { "other" } else { word })
         .collect();
     let output = policy_in(folder.path(), &other);
-    assert!(said(&output).contains("cadence and windows of signal `carbon`"), "{}", said(&output));
+    assert!(
+        said(&output).contains("cadence and windows of signal `carbon`"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
@@ -233,10 +266,16 @@ fn a_test_that_fails_is_one_and_says_why() {
     }
     // On the fleet that is given, it must say of which pool.
     let fleet = repository().join(FLEET).display().to_string();
-    let output = policy_in(folder.path(), &["test", "policies", "--fleet", &fleet, "--output", "table"]);
+    let output = policy_in(
+        folder.path(),
+        &["test", "policies", "--fleet", &fleet, "--output", "table"],
+    );
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("SUN-T003") && text.contains("caiso-a, spp-a"), "{text}");
+    assert!(
+        text.contains("SUN-T003") && text.contains("caiso-a, spp-a"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -51,10 +51,20 @@ fn the_library_passes_its_tests_and_they_reach_every_rule() {
         let report = run(&library_file(&name).unwrap(), &mut library_file, None);
         assert_eq!(errors(&report), [""; 0], "{name}");
         for case in &report.cases {
-            assert_eq!(case.outcome, Outcome::Passed, "{}: {}", case.name, case.detail);
+            assert_eq!(
+                case.outcome,
+                Outcome::Passed,
+                "{}: {}",
+                case.name,
+                case.detail
+            );
         }
         assert!(report.passed > 0);
-        assert!(report.coverage.iter().all(|rule| rule.hit), "{:?}", report.coverage);
+        assert!(
+            report.coverage.iter().all(|rule| rule.hit),
+            "{:?}",
+            report.coverage
+        );
     }
     assert!(tested > 0);
 }
@@ -66,7 +76,11 @@ fn the_example_of_the_documentation_passes() {
     let example = page.split("```yaml\n").nth(1).unwrap();
     let report = test(example.split("```").next().unwrap());
     assert_eq!(errors(&report), [""; 0]);
-    let details: Vec<&str> = report.cases.iter().map(|case| case.detail.as_str()).collect();
+    let details: Vec<&str> = report
+        .cases
+        .iter()
+        .map(|case| case.detail.as_str())
+        .collect();
     assert_eq!((report.passed, report.failed), (2, 0), "{details:#?}");
 }
 
@@ -82,7 +96,9 @@ fn the_same_text_gives_the_same_report() {
 
 #[test]
 fn a_failure_says_where_what_and_what_was_decided_around_it() {
-    let report = one("  signals: {carbon: '90x12'}\n  expect:\n  - {at: 30m, workers: 0, rule: other, bent: ramp}\n");
+    let report = one(
+        "  signals: {carbon: '90x12'}\n  expect:\n  - {at: 30m, workers: 0, rule: other, bent: ramp}\n",
+    );
     assert_eq!((report.passed, report.failed), (0, 1));
     let detail = &report.cases[0].detail;
     for part in [
@@ -102,7 +118,8 @@ fn a_failure_says_where_what_and_what_was_decided_around_it() {
 
 #[test]
 fn a_change_is_found_where_none_is_expected() {
-    let body = "  signals: {carbon: '90x12'}\n  expect:\n  - {between: [0m, 5m], no_change: true}\n";
+    let body =
+        "  signals: {carbon: '90x12'}\n  expect:\n  - {between: [0m, 5m], no_change: true}\n";
     let detail = &one(body).cases[0].detail;
     assert!(detail.contains("0 workers became 3 at 5m"), "{detail}");
     let body = body.replace("5m]", "4m]");
@@ -112,7 +129,11 @@ fn a_change_is_found_where_none_is_expected() {
 #[test]
 fn a_reason_is_met_by_its_words_or_its_stable_word() {
     let body = "  signals: {carbon: '90x3 _x9'}\n  expect:\n  - {at: 45m, reason: WORD}\n";
-    for (word, passed) in [("missing_released", 1), ("for its whole hold", 1), ("resting", 0)] {
+    for (word, passed) in [
+        ("missing_released", 1),
+        ("for its whole hold", 1),
+        ("resting", 0),
+    ] {
         let report = one(&body.replace("WORD", word));
         assert_eq!(report.passed, passed, "{word}: {}", report.cases[0].detail);
     }
@@ -122,17 +143,61 @@ fn a_reason_is_met_by_its_words_or_its_stable_word() {
 fn what_is_wrong_with_a_file_is_said_with_its_place() {
     let expect = "  expect: [{at: 1m, workers: 0}]\n";
     for (body, place, words) in [
-        (format!("  signals: {{carbn: '90'}}\n{expect}"), "x.test.yaml:4:13", "did you mean `carbon`"),
-        (format!("  signals: {{carbon: '90 9ox2'}}\n{expect}"), "x.test.yaml:4:25", "SUN-T001"),
-        (format!("  signals: {{'carbon@sit': '90'}}\n{expect}"), "x.test.yaml:4:13", "did you mean `site`"),
-        (format!("  running: {{pol: 3}}\n{expect}"), "x.test.yaml:4:13", "did you mean `pool`"),
-        (format!("  running: {{pool: 4}}\n{expect}"), "x.test.yaml:4:19", "0 to 3 workers"),
-        ("  expect: [{at: 1m}]\n".to_owned(), "x.test.yaml:4:17", "says nothing"),
-        ("  expect: [{at: soon, workers: 1}]\n".to_owned(), "x.test.yaml:4:17", "SUN-P010"),
-        ("  expect: [{between: [1m], no_change: true}]\n".to_owned(), "x.test.yaml:4:22", "two times"),
-        ("  expect: [{at: 1m, wrkers: 1}]\n".to_owned(), "x.test.yaml:4:21", "did you mean `workers`"),
-        ("  expect: []\n".to_owned(), "x.test.yaml:4:11", "0 expectations"),
-        (format!("  events: [{{at: 1m}}]\n{expect}"), "x.test.yaml:4:17", "exactly one thing"),
+        (
+            format!("  signals: {{carbn: '90'}}\n{expect}"),
+            "x.test.yaml:4:13",
+            "did you mean `carbon`",
+        ),
+        (
+            format!("  signals: {{carbon: '90 9ox2'}}\n{expect}"),
+            "x.test.yaml:4:25",
+            "SUN-T001",
+        ),
+        (
+            format!("  signals: {{'carbon@sit': '90'}}\n{expect}"),
+            "x.test.yaml:4:13",
+            "did you mean `site`",
+        ),
+        (
+            format!("  running: {{pol: 3}}\n{expect}"),
+            "x.test.yaml:4:13",
+            "did you mean `pool`",
+        ),
+        (
+            format!("  running: {{pool: 4}}\n{expect}"),
+            "x.test.yaml:4:19",
+            "0 to 3 workers",
+        ),
+        (
+            "  expect: [{at: 1m}]\n".to_owned(),
+            "x.test.yaml:4:17",
+            "says nothing",
+        ),
+        (
+            "  expect: [{at: soon, workers: 1}]\n".to_owned(),
+            "x.test.yaml:4:17",
+            "SUN-P010",
+        ),
+        (
+            "  expect: [{between: [1m], no_change: true}]\n".to_owned(),
+            "x.test.yaml:4:22",
+            "two times",
+        ),
+        (
+            "  expect: [{at: 1m, wrkers: 1}]\n".to_owned(),
+            "x.test.yaml:4:21",
+            "did you mean `workers`",
+        ),
+        (
+            "  expect: []\n".to_owned(),
+            "x.test.yaml:4:11",
+            "0 expectations",
+        ),
+        (
+            format!("  events: [{{at: 1m}}]\n{expect}"),
+            "x.test.yaml:4:17",
+            "exactly one thing",
+        ),
         (
             format!("  events: [{{at: 1m, restart: true, clear: x}}]\n{expect}"),
             "x.test.yaml:4:17",
@@ -144,15 +209,23 @@ fn what_is_wrong_with_a_file_is_said_with_its_place() {
             "did you mean `pool/pool`",
         ),
         (
-            format!("  events: [{{at: 1m, budget: {{name: curtailment/co2, spent: 9%}}}}]\n{expect}"),
+            format!(
+                "  events: [{{at: 1m, budget: {{name: curtailment/co2, spent: 9%}}}}]\n{expect}"
+            ),
             "x.test.yaml:4:36",
             "no budget",
         ),
     ] {
         let report = one(&body);
         let found = errors(&report).join("\n");
-        assert!(found.contains(place) && found.contains(words), "{body}: {found}");
-        assert_eq!((report.failed, report.cases[0].outcome), (1, Outcome::Failed));
+        assert!(
+            found.contains(place) && found.contains(words),
+            "{body}: {found}"
+        );
+        assert_eq!(
+            (report.failed, report.cases[0].outcome),
+            (1, Outcome::Failed)
+        );
         assert!(report.coverage.is_empty());
     }
 }
@@ -162,7 +235,10 @@ fn a_mistake_in_a_fleet_that_is_written_out_is_placed_in_the_test_file() {
     let text = "policies: [p.yaml]\nfleet: |\n  apiVersion: sunward.dev/v1alpha1\n  kind: Fleet\n  metadata: {name: x}\n  \
                 spec:\n    sites: [{name: BAD, time_zone: UTC}]\n    pools: []\ntests: []\n";
     let found = errors(&test(text)).join("\n");
-    assert!(found.contains("x.test.yaml:7:20: error[SUN-F003]"), "{found}");
+    assert!(
+        found.contains("x.test.yaml:7:20: error[SUN-F003]"),
+        "{found}"
+    );
 }
 
 #[test]
@@ -170,9 +246,12 @@ fn a_test_can_be_left_out_and_several_issues_of_a_forecast_given() {
     let report = one("  skip: not yet\n  expect: [{at: 1m, workers: 9}]\n");
     assert_eq!((report.passed, report.failed, report.skipped), (0, 0, 1));
     assert_eq!(report.cases[0].detail, "not yet");
-    let forecasts = "{carbon: [{issued: 0m, values: '90x3'}, {issued: 6m, from: 10m, values: '500x6'}]}";
+    let forecasts =
+        "{carbon: [{issued: 0m, values: '90x3'}, {issued: 6m, from: 10m, values: '500x6'}]}";
     // The second issue says otherwise before the first has led to anything but a start.
-    let body = format!("  forecasts: {forecasts}\n  expect:\n  - {{at: 5m, workers: 3}}\n  - {{at: 45m, workers: 0}}\n");
+    let body = format!(
+        "  forecasts: {forecasts}\n  expect:\n  - {{at: 5m, workers: 3}}\n  - {{at: 45m, workers: 0}}\n"
+    );
     let report = one(&body);
     assert_eq!(report.passed, 1, "{}", report.cases[0].detail);
 }

@@ -123,8 +123,15 @@ impl Limited<'_> {
     }
 
     /// The sites of a group that can run together, the cheapest first, as far as the limit reaches.
-    fn sites_that_fit<'p>(&self, group: &[&'p Pool], of: &dyn Fn(&Pool) -> bool) -> BTreeSet<&'p str> {
-        let minimum: f64 = group.iter().map(|pool| self.taken(pool, pool.min_workers)).sum();
+    fn sites_that_fit<'p>(
+        &self,
+        group: &[&'p Pool],
+        of: &dyn Fn(&Pool) -> bool,
+    ) -> BTreeSet<&'p str> {
+        let minimum: f64 = group
+            .iter()
+            .map(|pool| self.taken(pool, pool.min_workers))
+            .sum();
         let mut costs: BTreeMap<&str, f64> = BTreeMap::new();
         for pool in group.iter().filter(|pool| of(pool)) {
             let more = self.taken(pool, least_start(pool)) - self.taken(pool, pool.min_workers);
@@ -147,7 +154,10 @@ impl Limited<'_> {
 
     fn at_an_instant(&self) -> Vec<Diagnostic> {
         let fitting = |of: &dyn Fn(&Pool) -> bool| -> usize {
-            let sites = self.groups.iter().flat_map(|group| self.sites_that_fit(group, of));
+            let sites = self
+                .groups
+                .iter()
+                .flat_map(|group| self.sites_that_fit(group, of));
             sites.collect::<BTreeSet<_>>().len()
         };
         if !self.groups.is_empty() && fitting(&|_| true) == 0 {

@@ -57,7 +57,10 @@ fn never_or_always(study: &Study<'_>, rule: &Rule, found: &mut Vec<Diagnostic>) 
         let Some(side) = side.filter(|side| reads_something(side)) else {
             continue;
         };
-        let can = |holds| side.reach(study, holds).is_none_or(|reach| !reach.is_never());
+        let can = |holds| {
+            side.reach(study, holds)
+                .is_none_or(|reach| !reach.is_never())
+        };
         if !can(true) {
             let message = format!("this {word} condition can never hold: {never}");
             let help = "its parts rule one another out; perhaps one comparison was meant the other way round, or `||` \
@@ -90,11 +93,17 @@ fn flapping(study: &Study<'_>, rule: &Rule, found: &mut Vec<Diagnostic>) {
             rule.activate.text(),
             release.text()
         );
-        found.push(warning(study, codes::BOTH_CAN_HOLD, release.at, message, help));
+        found.push(warning(
+            study,
+            codes::BOTH_CAN_HOLD,
+            release.at,
+            message,
+            help,
+        ));
         return;
     }
-    let waits = !rule.activate.at_once()
-        || rule.release.as_ref().is_some_and(|side| !side.at_once());
+    let waits =
+        !rule.activate.at_once() || rule.release.as_ref().is_some_and(|side| !side.at_once());
     let policy = study.policy;
     let damped = waits || !policy.min_run.is_zero() || !policy.min_rest.is_zero();
     let reads_signal = rule.activate.condition().is_some_and(|condition| {
@@ -108,8 +117,15 @@ fn flapping(study: &Study<'_>, rule: &Rule, found: &mut Vec<Diagnostic>) {
     }
     let message = "a value that wavers around this threshold starts and stops the pool at each reading: there is no \
                    dead band, no hold and no minimum run";
-    let help = "add a `release` with another threshold, such as 20 % away, or `for: 5m`, or `min_run`";
-    found.push(warning(study, codes::NO_DEAD_BAND, rule.activate.at, message, help));
+    let help =
+        "add a `release` with another threshold, such as 20 % away, or `for: 5m`, or `min_run`";
+    found.push(warning(
+        study,
+        codes::NO_DEAD_BAND,
+        rule.activate.at,
+        message,
+        help,
+    ));
 }
 
 /// Whether there are values at which what runs goes on and what rests stays.
@@ -117,7 +133,10 @@ fn has_dead_band(study: &Study<'_>, rule: &Rule) -> bool {
     let Some(release) = &rule.release else {
         return false;
     };
-    match (rule.activate.reach(study, false), release.reach(study, false)) {
+    match (
+        rule.activate.reach(study, false),
+        release.reach(study, false),
+    ) {
         (Some(off), Some(on)) => !off.and(&on).is_never(),
         _ => true,
     }
@@ -164,10 +183,9 @@ fn other_unit(kind: Kind, value: f64) -> Option<(&'static str, String)> {
         Kind::RenewableShare if value > 1.0 && value <= 100.0 => {
             Some(("a percentage", format!("write {} for it", value / 100.0)))
         }
-        Kind::RenewableShare if !(0.0..=1.0).contains(&value) => Some((
-            "no share at all",
-            "a share is from 0 to 1".to_owned(),
-        )),
+        Kind::RenewableShare if !(0.0..=1.0).contains(&value) => {
+            Some(("no share at all", "a share is from 0 to 1".to_owned()))
+        }
         Kind::SurplusPower | Kind::CurtailmentPower | Kind::ImportLimit if size >= POWER_MAX => {
             Some(("watts", format!("write {} for it", value / 1_000.0)))
         }

@@ -35,10 +35,7 @@ pub fn share_by_labels(a: &Policy, b: &Policy) -> Shared {
 }
 
 /// What every two enforcing policies show together; `share` says what they share.
-pub fn pairs(
-    studies: &[Study<'_>],
-    share: &dyn Fn(&Policy, &Policy) -> Shared,
-) -> Vec<Diagnostic> {
+pub fn pairs(studies: &[Study<'_>], share: &dyn Fn(&Policy, &Policy) -> Shared) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let enforcing: Vec<&Study<'_>> = studies
         .iter()
@@ -87,7 +84,13 @@ fn shadowed(
     );
     let help = "narrow the labels of one, give both the same priority (then the more careful verdict wins), or set \
                 `mode: observe` on this one";
-    found.push(warning(low, codes::SHADOWED, policy.pools_range, message, help));
+    found.push(warning(
+        low,
+        codes::SHADOWED,
+        policy.pools_range,
+        message,
+        help,
+    ));
 }
 
 fn fight(a: &Study<'_>, b: &Study<'_>, pools: &str, found: &mut Vec<Diagnostic>) {
@@ -101,7 +104,13 @@ fn fight(a: &Study<'_>, b: &Study<'_>, pools: &str, found: &mut Vec<Diagnostic>)
              wins, so nothing ever starts"
         );
         let help = "give them labels of their own or different priorities, or join their conditions in one policy";
-        found.push(warning(b, codes::FIGHT, b.policy.pools_range, message, help));
+        found.push(warning(
+            b,
+            codes::FIGHT,
+            b.policy.pools_range,
+            message,
+            help,
+        ));
         return;
     }
     for (one, on, other) in [(a, &a_on, b), (b, &b_on, a)] {
@@ -115,8 +124,15 @@ fn fight(a: &Study<'_>, b: &Study<'_>, pools: &str, found: &mut Vec<Diagnostic>)
                  asks to release: release wins there",
                 one.policy.name, other.policy.name
             );
-            let help = "give them different priorities, labels of their own, or thresholds that agree";
-            found.push(warning(b, codes::FIGHT, b.policy.pools_range, message, help));
+            let help =
+                "give them different priorities, labels of their own, or thresholds that agree";
+            found.push(warning(
+                b,
+                codes::FIGHT,
+                b.policy.pools_range,
+                message,
+                help,
+            ));
             return;
         }
     }

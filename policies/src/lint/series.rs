@@ -120,12 +120,20 @@ mod tests {
             value: Some(value),
             forecast: false,
         };
-        let readings = vec![reading(5, 2.0), reading(0, 1.0), reading(30, 3.0), reading(35, 4.0)];
+        let readings = vec![
+            reading(5, 2.0),
+            reading(0, 1.0),
+            reading(30, 3.0),
+            reading(35, 4.0),
+        ];
         let series = Series::new("s", Kind::Index, None, BindingScope::Site, "a", readings);
         assert_eq!(series.cadence(), Some(Span::from_mins(5)));
         assert_eq!(series.length(), Span::from_mins(40));
         let at = |minute: i64| series.at(Timestamp::from_millis(minute * 60_000));
-        assert_eq!((at(0), at(9), at(10), at(34)), (Some(1.0), Some(2.0), None, Some(3.0)));
+        assert_eq!(
+            (at(0), at(9), at(10), at(34)),
+            (Some(1.0), Some(2.0), None, Some(3.0))
+        );
         assert_eq!(at(-1), None);
     }
 }

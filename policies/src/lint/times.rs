@@ -23,7 +23,10 @@ pub(super) fn look(
     skipped: &mut Vec<Skipped>,
 ) {
     for signal in &study.policy.signals {
-        let of: Vec<&Series> = series.iter().filter(|series| series.is_of(signal)).collect();
+        let of: Vec<&Series> = series
+            .iter()
+            .filter(|series| series.is_of(signal))
+            .collect();
         let Some(cadence) = of.iter().filter_map(|series| series.cadence()).max() else {
             let check = format!(
                 "cadence and windows of signal `{}` of policy `{}`",
@@ -40,7 +43,13 @@ pub(super) fn look(
                 signal.name
             );
             let help = "check that the source sends forecasts (`quality: forecast`, `issued_at`)";
-            found.push(warning(study, codes::BLIND_AHEAD, signal.range, message, help));
+            found.push(warning(
+                study,
+                codes::BLIND_AHEAD,
+                signal.range,
+                message,
+                help,
+            ));
         }
     }
     for rule in &study.rules {
@@ -65,8 +74,17 @@ fn below_cadence(study: &Study<'_>, signal: &str, cadence: Span, found: &mut Vec
             "`{signal}` comes every {cadence}; with max_age {} it is stale before the next reading is due",
             max_age.span
         );
-        let help = format!("allow at least the cadence and a delay, such as {}", cadence + cadence);
-        found.push(warning(study, codes::MAX_AGE_BELOW_CADENCE, max_age.at, message, help));
+        let help = format!(
+            "allow at least the cadence and a delay, such as {}",
+            cadence + cadence
+        );
+        found.push(warning(
+            study,
+            codes::MAX_AGE_BELOW_CADENCE,
+            max_age.at,
+            message,
+            help,
+        ));
     }
     let released = study
         .binding(signal)
@@ -76,8 +94,17 @@ fn below_cadence(study: &Study<'_>, signal: &str, cadence: Span, found: &mut Vec
             "`{signal}` comes every {cadence}; with a hold of {} one reading that is lost releases the pool",
             hold.span
         );
-        let help = format!("hold at least until the next reading is due, such as {}", cadence + cadence);
-        found.push(warning(study, codes::MISSING_HOLD_BELOW_CADENCE, hold.at, message, help));
+        let help = format!(
+            "hold at least until the next reading is due, such as {}",
+            cadence + cadence
+        );
+        found.push(warning(
+            study,
+            codes::MISSING_HOLD_BELOW_CADENCE,
+            hold.at,
+            message,
+            help,
+        ));
     }
 }
 
@@ -88,7 +115,7 @@ fn hold_below_cadence(
     series: &[Series],
     found: &mut Vec<Diagnostic>,
 ) {
-    let (Some(duration), Some(condition)) = (side.held_for, side.condition()) else {
+    let (Some(wait), Some(condition)) = (side.held_for, side.condition()) else {
         return;
     };
     let cadences = condition.names().into_iter().filter_map(|name| {
@@ -99,15 +126,21 @@ fn hold_below_cadence(
     let Some((cadence, name)) = cadences.min() else {
         return;
     };
-    if duration.span >= cadence {
+    if wait.span >= cadence {
         return;
     }
     let message = format!(
         "a hold of {} is over before the next reading of `{name}` ({cadence} apart): one reading decides",
-        duration.span
+        wait.span
     );
     let help = format!("hold for at least {cadence}, or drop `for` if one reading is enough");
-    found.push(warning(study, codes::HOLD_BELOW_CADENCE, duration.at, message, help));
+    found.push(warning(
+        study,
+        codes::HOLD_BELOW_CADENCE,
+        wait.at,
+        message,
+        help,
+    ));
 }
 
 /// What a rule would have found in the readings, against `min_run`.
@@ -126,14 +159,23 @@ fn windows_of(study: &Study<'_>, rule: &Rule, series: &[Series], found: &mut Vec
         let (word, help) = if always {
             ("always", "a lower threshold would tell hours apart")
         } else {
-            ("never", "check the threshold and its unit against the readings")
+            (
+                "never",
+                "check the threshold and its unit against the readings",
+            )
         };
         let message = format!(
             "`{}` {word} holds in the readings given ({} of them)",
             rule.activate.text(),
             history.length()
         );
-        found.push(warning(study, codes::NEVER_IN_SERIES, rule.activate.at, message, help));
+        found.push(warning(
+            study,
+            codes::NEVER_IN_SERIES,
+            rule.activate.at,
+            message,
+            help,
+        ));
         return;
     }
     windows.sort_unstable();
@@ -150,7 +192,13 @@ fn windows_of(study: &Study<'_>, rule: &Rule, series: &[Series], found: &mut Vec
         windows.len()
     );
     let help = "shorten min_run, or start only what is worth it with `window: {at_least: ...}`";
-    found.push(warning(study, codes::MIN_RUN_ABOVE_WINDOW, min_run.at, message, help));
+    found.push(warning(
+        study,
+        codes::MIN_RUN_ABOVE_WINDOW,
+        min_run.at,
+        message,
+        help,
+    ));
 }
 
 /// The readings that a rule's conditions read.
@@ -238,8 +286,10 @@ impl<'a> History<'a> {
                 Some((*index, *here.or_else(|| series.first())?))
             })
             .collect();
-        let mut instants: Vec<Timestamp> =
-            chosen.iter().flat_map(|(_, series)| series.instants()).collect();
+        let mut instants: Vec<Timestamp> = chosen
+            .iter()
+            .flat_map(|(_, series)| series.instants())
+            .collect();
         instants.sort_unstable();
         instants.dedup();
         let mut readings = vec![Reading::Missing; self.policy.signals.len()];

@@ -9,7 +9,7 @@ use sunward_core::time::{Span, Timestamp};
 use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 
-use super::HitMap;
+use super::{HitMap, Hits};
 
 /// A file's policies, fleet and tests.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl Suite {
         policies
             .flat_map(|policy| {
                 let rules = policy.rules.iter();
-                rules.map(|rule| ((policy.name.clone(), rule.name.clone()), Default::default()))
+                rules.map(|rule| ((policy.name.clone(), rule.name.clone()), Hits::default()))
             })
             .collect()
     }

@@ -24,7 +24,10 @@ pub(super) fn built_in(policies: &PolicySet, files: &[SourceFile]) -> SourceFile
         .collect();
     let mut groups: Vec<Vec<&Policy>> = Vec::new();
     for policy in policies.policies() {
-        match groups.iter_mut().find(|of| of[0].selector == policy.selector) {
+        match groups
+            .iter_mut()
+            .find(|of| of[0].selector == policy.selector)
+        {
             Some(group) => group.push(policy),
             None => groups.push(vec![policy]),
         }
@@ -73,12 +76,15 @@ pub(super) fn built_in(policies: &PolicySet, files: &[SourceFile]) -> SourceFile
         );
         names.push(pool);
     }
-    let named = policies.policies().iter().flat_map(|policy| {
-        let floors = policy.floors.iter().filter_map(|floor| floor.federation.as_deref());
+    let federations = policies.policies().iter().flat_map(|policy| {
+        let floors = policy
+            .floors
+            .iter()
+            .filter_map(|floor| floor.federation.as_deref());
         let deadlines = policy.deadlines.iter();
         floors.chain(deadlines.filter_map(|deadline| deadline.federation.as_deref()))
     });
-    let federation = named.into_iter().next().unwrap_or(FEDERATION);
+    let federation = federations.into_iter().next().unwrap_or(FEDERATION);
     let text = format!(
         "apiVersion: sunward.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: test}}\nspec:\n  sites:\n{sites}  pools:\n\
          {pools}  federations:\n  - {{name: {federation}, pools: [{}]}}\n",

@@ -77,7 +77,10 @@ impl<'a> Load<'a> {
         match Span::parse(&text.value) {
             Ok(span) if span <= LASTS_MAX => Some(span),
             Ok(_) => {
-                let message = format!("`{}` is further than {LASTS_MAX} from the start", text.value);
+                let message = format!(
+                    "`{}` is further than {LASTS_MAX} from the start",
+                    text.value
+                );
                 self.error(codes::TEST_TOO_LARGE, text, message, "split the test");
                 None
             }
@@ -141,7 +144,12 @@ impl<'a> Load<'a> {
         for test in &form.tests.value {
             if !names.insert(test.name.value.as_str()) {
                 let message = format!("a second test is called `{}`", test.name.value);
-                self.error(codes::DUPLICATE_NAME, &test.name, message, "rename one of them");
+                self.error(
+                    codes::DUPLICATE_NAME,
+                    &test.name,
+                    message,
+                    "rename one of them",
+                );
             }
             cases.extend(self.case(&form, test, &world));
         }
@@ -156,7 +164,8 @@ impl<'a> Load<'a> {
 
     /// The files under test; where none is named, the one that the test file is called after.
     fn policy_files(&mut self, form: &FileForm, read: ReadFile<'_>) -> Option<Vec<SourceFile>> {
-        let help = "name policy files relative to this file, such as `policies: [curtailment.yaml]`";
+        let help =
+            "name policy files relative to this file, such as `policies: [curtailment.yaml]`";
         let mut files = Vec::new();
         match &form.policies {
             Some(names) => {
@@ -172,12 +181,18 @@ impl<'a> Load<'a> {
                 (files.len() == names.len() && !names.is_empty()).then_some(())
             }
             None => {
-                let own = self.file.path.rsplit(['/', '\\']).next().unwrap_or_default();
+                let own = self
+                    .file
+                    .path
+                    .rsplit(['/', '\\'])
+                    .next()
+                    .unwrap_or_default();
                 let name = own.replace(".test.", ".");
                 read(&name)
                     .map(|file| files.push(file))
                     .map_err(|problem| {
-                        let message = format!("no `policies`, and `{name}` can't be read: {problem}");
+                        let message =
+                            format!("no `policies`, and `{name}` can't be read: {problem}");
                         let code = codes::TEST_UNKNOWN_NAME;
                         self.error_in(code, TextRange::START, message, help);
                     })
@@ -260,14 +275,19 @@ impl<'a> Load<'a> {
     fn case(&mut self, form: &FileForm, test: &TestForm, world: &World<'_>) -> Option<Case> {
         let before = self.found.len();
         let start = match test.start.as_ref().or(form.start.as_ref()) {
-            Some(text) => self.instant(text)?,
+            Some(start) => self.instant(start)?,
             None => START,
         };
         let interval = test.interval.as_ref().or(form.interval.as_ref());
         let interval = self.optional_span(interval, INTERVAL)?;
         if interval.is_zero() {
             let message = "an interval of no time holds no reading".to_owned();
-            self.error(codes::TEST_ENTRY, &test.name, message, "write for example 5m");
+            self.error(
+                codes::TEST_ENTRY,
+                &test.name,
+                message,
+                "write for example 5m",
+            );
             return None;
         }
         let running = self.running(test, world);
@@ -284,7 +304,9 @@ impl<'a> Load<'a> {
             When::NoChange(_, to) => *to,
         });
         let last_expected = start + last_expected.max().unwrap_or_default();
-        let end = script.last().map_or(last_expected, |(at, _)| last_expected.max(*at));
+        let end = script
+            .last()
+            .map_or(last_expected, |(at, _)| last_expected.max(*at));
         Some(Case {
             name: test.name.value.clone(),
             skip: test.skip.clone(),
@@ -320,7 +342,12 @@ impl<'a> Load<'a> {
     ) -> Option<&'w sunward_core::fleet::Pool> {
         let found = world.fleet.pool(&name.value);
         if found.is_none() {
-            let known: Vec<&str> = world.fleet.pools().iter().map(|p| p.name.as_ref()).collect();
+            let known: Vec<&str> = world
+                .fleet
+                .pools()
+                .iter()
+                .map(|p| p.name.as_ref())
+                .collect();
             self.unknown(name, "pool", &known);
         }
         found.map(Arc::as_ref)

@@ -27,11 +27,7 @@ struct Workers {
 
 impl Pools {
     /// Every pool at its minimum, or with so many as `running` says; all of them ready, and so since `since`.
-    pub(super) fn new(
-        fleet: &Fleet,
-        running: &BTreeMap<Arc<str>, u32>,
-        since: Timestamp,
-    ) -> Pools {
+    pub(super) fn new(fleet: &Fleet, running: &BTreeMap<Arc<str>, u32>, since: Timestamp) -> Pools {
         let of = |pool: &Arc<sunward_core::fleet::Pool>| {
             let ready = running.get(&pool.name).copied();
             let ready = ready.unwrap_or(pool.min_workers);

@@ -114,7 +114,10 @@ fn told(
         When::At(at, _) => format!("at {at}"),
         When::NoChange(from, to) => format!("between {from} and {to}"),
     };
-    let mut lines = vec![format!("line {}, {when}, pool {pool}: {what}", expectation.line)];
+    let mut lines = vec![format!(
+        "line {}, {when}, pool {pool}: {what}",
+        expectation.line
+    )];
     let own: Vec<&Decision> = record
         .decisions
         .iter()
@@ -123,7 +126,11 @@ fn told(
     let first = own.partition_point(|decision| decision.at <= from);
     let last = own.partition_point(|decision| decision.at <= to);
     let shown = first.saturating_sub(SHOWN_BEFORE)..(last + SHOWN_AFTER).min(own.len());
-    lines.extend(own[shown].iter().map(|decision| shown_decision(case, decision)));
+    lines.extend(
+        own[shown]
+            .iter()
+            .map(|decision| shown_decision(case, decision)),
+    );
     if own.is_empty() {
         lines.push("  nothing was decided".to_owned());
     }

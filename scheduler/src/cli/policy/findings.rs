@@ -52,7 +52,11 @@ impl Findings {
             Output::Table => output::line(&self.table(sources))?,
         };
         let errors = self.count(Severity::Error);
-        let counted = if strict { self.diagnostics.len() } else { errors };
+        let counted = if strict {
+            self.diagnostics.len()
+        } else {
+            errors
+        };
         Ok(if counted > 0 {
             ExitCode::from(FOUND)
         } else {

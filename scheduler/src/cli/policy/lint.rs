@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use sunward_core::fleet::lint::studies_on_fleet;
 use sunward_core::signal::{Quality, Scope, StreamKey};
-use sunward_policies::lint::{Series, SeriesReading, alone, on_series, pairs, share_by_labels, studies};
+use sunward_policies::lint::{
+    Series, SeriesReading, alone, on_series, pairs, share_by_labels, studies,
+};
 use sunward_policies::policy::BindingScope;
 use sunward_signal_adapters::csv_series::CsvMapping;
 use sunward_signal_adapters::series;
@@ -108,7 +110,9 @@ impl Readings {
         path: &Path,
         mapping: Option<&CsvMapping>,
     ) -> anyhow::Result<anyhow::Result<()>> {
-        let is_csv = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+        let is_csv = path
+            .extension()
+            .is_some_and(|end| end.eq_ignore_ascii_case("csv"));
         anyhow::ensure!(
             !is_csv || mapping.is_some(),
             "{} is CSV by its name, and nothing says what its columns are: give --time-column, --value-column, \
@@ -137,12 +141,15 @@ impl Readings {
                 (Some(value), Some(unit)) => Some(reading.stream.kind.convert(value, unit)?),
                 _ => None,
             };
-            self.0.entry(reading.stream).or_default().push(SeriesReading {
-                from: reading.valid_from,
-                to: reading.valid_to,
-                value,
-                forecast: reading.quality == Quality::Forecast,
-            });
+            self.0
+                .entry(reading.stream)
+                .or_default()
+                .push(SeriesReading {
+                    from: reading.valid_from,
+                    to: reading.valid_to,
+                    value,
+                    forecast: reading.quality == Quality::Forecast,
+                });
         }
         Ok(())
     }

@@ -66,8 +66,7 @@ impl Sources {
             Some(text) => self.files.push(SourceFile { path: name, text }),
             None => {
                 let message = "the file is not text in UTF-8";
-                let found =
-                    Diagnostic::error(codes::YAML_SYNTAX, &name, TextRange::START, message);
+                let found = Diagnostic::error(codes::YAML_SYNTAX, &name, TextRange::START, message);
                 self.found.push(found.with_help("save it as UTF-8"));
             }
         }

@@ -160,7 +160,9 @@ impl Load<'_> {
             }
             _ => {
                 let federations = fleet.federations().iter();
-                federations.map(|f| format!("federation/{}", f.name)).collect()
+                federations
+                    .map(|f| format!("federation/{}", f.name))
+                    .collect()
             }
         };
         let known: Vec<&str> = named.iter().map(String::as_str).collect();
@@ -216,7 +218,12 @@ impl Load<'_> {
             }
             _ => {
                 let message = "a target is kilowatts from 0 or power_percent to 100".to_owned();
-                self.error(codes::TEST_ENTRY, place, message, "give one of them, or none");
+                self.error(
+                    codes::TEST_ENTRY,
+                    place,
+                    message,
+                    "give one of them, or none",
+                );
                 return None;
             }
         };
@@ -267,7 +274,12 @@ impl Load<'_> {
         let percent = form.spent.value.strip_suffix('%');
         let Some(percent) = percent.and_then(|text| text.trim().parse::<u32>().ok()) else {
             let message = format!("`{}` is no share of the limit", form.spent.value);
-            self.error(codes::TEST_ENTRY, &form.spent, message, "write for example 90%");
+            self.error(
+                codes::TEST_ENTRY,
+                &form.spent,
+                message,
+                "write for example 90%",
+            );
             return None;
         };
         let spent = i128::from(budget.limit) * i128::from(percent) / 100;

@@ -76,7 +76,12 @@ impl Load<'_> {
         };
         if interval.is_zero() {
             let message = "an interval of no time holds no value".to_owned();
-            self.error(codes::TEST_ENTRY, &form.values, message, "write for example 1h");
+            self.error(
+                codes::TEST_ENTRY,
+                &form.values,
+                message,
+                "write for example 1h",
+            );
             return;
         }
         let issue = Issue {
@@ -144,11 +149,7 @@ impl Load<'_> {
 
     /// The streams that `signal`, `policy/signal` or either with `@site` stands for: those that the binding reads for
     /// the pools that its policy governs.
-    fn streams(
-        &mut self,
-        key: &Spanned<String>,
-        world: &World<'_>,
-    ) -> Option<BTreeSet<StreamKey>> {
+    fn streams(&mut self, key: &Spanned<String>, world: &World<'_>) -> Option<BTreeSet<StreamKey>> {
         let (name, site) = match key.value.split_once('@') {
             Some((name, site)) => (name, Some(site)),
             None => (key.value.as_str(), None),
@@ -181,7 +182,9 @@ impl Load<'_> {
             self.unknown(key, "signal", &known);
             return None;
         };
-        if let Some((policy, other)) = bindings.iter().find(|(_, signal)| signal.kind != first.kind)
+        if let Some((policy, other)) = bindings
+            .iter()
+            .find(|(_, signal)| signal.kind != first.kind)
         {
             let message = format!("`{name}` is {} here and {} there", first.kind, other.kind);
             let help = format!("say which: `{}/{name}`", policy.name);
