@@ -272,7 +272,8 @@ impl Load<'_> {
             return None;
         };
         let percent = form.spent.value.strip_suffix('%');
-        let Some(percent) = percent.and_then(|text| text.trim().parse::<u32>().ok()) else {
+        let percent = percent.and_then(|text| text.trim().parse::<f64>().ok());
+        let Some(percent) = percent.filter(|percent| (0.0..=1_000.0).contains(percent)) else {
             let message = format!("`{}` is no share of the limit", form.spent.value);
             self.error(
                 codes::TEST_ENTRY,
@@ -282,12 +283,12 @@ impl Load<'_> {
             );
             return None;
         };
-        let spent = i128::from(budget.limit) * i128::from(percent) / 100;
+        let spent = (budget.limit as f64 * percent / 100.0).round();
         let part: Arc<str> = form.part.as_deref().unwrap_or_default().into();
         Some(Event::BudgetSet {
             budget: name.as_str().into(),
             part,
-            spent: i64::try_from(spent).unwrap_or(i64::MAX),
+            spent: spent as i64,
             by: OWNER.to_owned(),
         })
     }
