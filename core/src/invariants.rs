@@ -7,8 +7,8 @@ use crate::coordination::BudgetPart;
 use crate::engine::Engine;
 use crate::grid_event::GRID_EVENTS_MAX;
 use crate::ledger::Claim;
-use crate::pools::Pin;
 use crate::overrides::{OVERRIDE_LASTS_MAX, OVERRIDES_MAX};
+use crate::pools::Pin;
 use crate::rounds::OUTBOX_MAX;
 
 /// One invariant that does not hold, in words.
@@ -216,9 +216,15 @@ fn budgets(engine: &Engine, broken: &mut Vec<Broken>) {
             continue;
         }
         for (pool, state) in part.pools.iter().filter_map(|id| {
-            Some((engine.fleet().pools().get(*id as usize)?, engine.state().pools.at(*id)?))
+            Some((
+                engine.fleet().pools().get(*id as usize)?,
+                engine.state().pools.at(*id)?,
+            ))
         }) {
-            let runs = state.ledger.desired.is_some_and(|wanted| wanted > pool.min_workers);
+            let runs = state
+                .ledger
+                .desired
+                .is_some_and(|wanted| wanted > pool.min_workers);
             if runs && state.ask.pin != Pin::Frozen {
                 broken.push(Broken(format!("{name} is spent and {} runs", pool.name)));
             }
@@ -236,9 +242,10 @@ fn budgets(engine: &Engine, broken: &mut Vec<Broken>) {
 fn in_use(engine: &Engine, part: &BudgetPart) -> (i128, i128) {
     let (mut used, mut firm) = (0_i128, 0_i128);
     for id in &part.pools {
-        let (Some(pool), Some(state)) =
-            (engine.fleet().pools().get(*id as usize), engine.state().pools.at(*id))
-        else {
+        let (Some(pool), Some(state)) = (
+            engine.fleet().pools().get(*id as usize),
+            engine.state().pools.at(*id),
+        ) else {
             continue;
         };
         let each = match part.measure {
@@ -253,7 +260,11 @@ fn in_use(engine: &Engine, part: &BudgetPart) -> (i128, i128) {
                 _ => pool.min_workers.min(wanted),
             });
     }
-    let unit = if part.measure == Measure::Power { 1_000 } else { 1 };
+    let unit = if part.measure == Measure::Power {
+        1_000
+    } else {
+        1
+    };
     // Rounded up, so that a limit is not passed by less than a unit.
     ((used + unit - 1) / unit, (firm + unit - 1) / unit)
 }

@@ -89,7 +89,11 @@ pub(crate) fn cut(order: &SiteOrder, ceiling: Option<u8>, members: &[Member<'_>]
     if fits.is_some() {
         for index in best_first {
             let member = &members[index];
-            let may = if grows { member.pool.max_workers } else { member.current };
+            let may = if grows {
+                member.pool.max_workers
+            } else {
+                member.current
+            };
             grow(members, &mut most, index, may, percent, limit);
         }
     }
@@ -152,14 +156,7 @@ fn fewer(members: &[Member<'_>], most: &[u32], index: usize, percent: u8, limit:
 }
 
 /// Lets one member grow towards `to`, as far as all still fit.
-fn grow(
-    members: &[Member<'_>],
-    most: &mut [u32],
-    index: usize,
-    to: u32,
-    percent: u8,
-    limit: f64,
-) {
+fn grow(members: &[Member<'_>], most: &mut [u32], index: usize, to: u32, percent: u8, limit: f64) {
     let (pool, from) = (members[index].pool, most[index]);
     if to <= from {
         return;

@@ -142,7 +142,8 @@ fn a_sum_admits_what_it_can_pay_and_ends_at_once_and_begins_anew() {
     assert_eq!(play.targets(), [0, 0, 0]);
     assert_eq!(play.why(1), Some(Why::Exhausted(0)));
     assert!(
-        play.words(1).starts_with("budget p/budget-0 is spent: 2 kWh of 2 kWh until 2026-01-02"),
+        play.words(1)
+            .starts_with("budget p/budget-0 is spent: 2 kWh of 2 kWh until 2026-01-02"),
         "{}",
         play.words(1)
     );
@@ -191,7 +192,11 @@ fn a_floor_keeps_the_best_until_another_is_ready_and_then_lets_go() {
     assert_eq!(play.targets(), [1, 0, 0], "kept");
     assert_eq!(play.why(0), Some(Why::Floor(0)));
     wants(&mut play, 1, 1, 1);
-    assert_eq!(play.targets(), [1, 1, 0], "nobody leaves before his successor is there");
+    assert_eq!(
+        play.targets(),
+        [1, 1, 0],
+        "nobody leaves before his successor is there"
+    );
     play.run_to(minute(130));
     play.settle_ready();
     assert_eq!(play.targets(), [0, 1, 0]);
@@ -206,19 +211,32 @@ fn a_floor_starts_nothing_on_missing_data_but_where_it_says_so_and_is_blocked() 
         for pool in 0..3 {
             play.missing(pool, true);
         }
-        play.take(&Move { after: 1, kind: Kind::Wait });
+        play.take(&Move {
+            after: 1,
+            kind: Kind::Wait,
+        });
         let running: u32 = play.targets().iter().sum();
         // The very first plan was made before the data was missing.
         play.check();
         assert!(running == 2, "{running} run");
-        play.take(&Move { after: 60, kind: Kind::Pin(0, Pin::Off) });
+        play.take(&Move {
+            after: 60,
+            kind: Kind::Pin(0, Pin::Off),
+        });
         let blocked = play.accounts.blocked.len();
         assert_eq!((play.targets()[0], blocked), (0, usize::from(!run)));
         if !run {
             assert_eq!(play.accounts.blocked[0].active, 1);
-            let note = Note::FloorBlocked { floor: 0, active: 1 };
+            let note = Note::FloorBlocked {
+                floor: 0,
+                active: 1,
+            };
             assert_eq!(play.notes, [note]);
-            assert!(play.coordination.describe_note(note, &play.accounts).contains("p/floor-0 needs 2"));
+            assert!(
+                play.coordination
+                    .describe_note(note, &play.accounts)
+                    .contains("p/floor-0 needs 2")
+            );
         }
     }
 }
@@ -232,7 +250,10 @@ fn a_deadline_waits_for_the_best_hours_and_runs_all_when_there_is_no_slack() {
     let mut play = Play::new(&setup);
     // Pool 0: the best hours are from 3 to 5; the others' scores are not known ahead.
     play.ahead.known = vec![(0, 0, 3, 1.0), (0, 3, 5, 9.0), (0, 5, 12, 2.0)];
-    play.take(&Move { after: 1, kind: Kind::Wait });
+    play.take(&Move {
+        after: 1,
+        kind: Kind::Wait,
+    });
     // Six worker-hours are all of pool 0's known hours from 3 on, and one hour more at 5.
     assert_eq!(play.targets(), [0, 0, 0]);
     play.run_to(minute(3 * 60));
@@ -245,7 +266,11 @@ fn a_deadline_waits_for_the_best_hours_and_runs_all_when_there_is_no_slack() {
     play.settle_ready();
     play.run_to(minute(12 * 60 + 30));
     assert_eq!(play.accounts.deadlines[0].mode, Mode::Finished);
-    assert!(play.targets().iter().sum::<u32>() == 0, "{:?}", play.targets());
+    assert!(
+        play.targets().iter().sum::<u32>() == 0,
+        "{:?}",
+        play.targets()
+    );
     assert!(play.notes.is_empty(), "{:?}", play.notes);
 }
 
@@ -257,7 +282,13 @@ fn a_deadline_that_passed_is_said_once_and_goes_on() {
     play.run_to(minute(300));
     assert_eq!(play.notes, [Note::DeadlineMissed { deadline: 0 }]);
     assert_eq!(play.targets(), [1, 1, 1]);
-    assert!(play.words(0).contains("deadline p/deadline-0 needs all its pools: 0 worker-hours of 60 worker-hours"), "{}", play.words(0));
+    assert!(
+        play.words(0).contains(
+            "deadline p/deadline-0 needs all its pools: 0 worker-hours of 60 worker-hours"
+        ),
+        "{}",
+        play.words(0)
+    );
 }
 
 #[test]
@@ -268,7 +299,10 @@ fn one_site_changes_at_a_time() {
     play.score(2, Some(5.0));
     play.ask_together(&[(0, 1), (1, 1), (2, 1)]);
     assert_eq!(play.targets(), [0, 0, 1], "the best first");
-    assert!(matches!(play.why(0), Some(Why::BlastRadius { sites: 1, .. })));
+    assert!(matches!(
+        play.why(0),
+        Some(Why::BlastRadius { sites: 1, .. })
+    ));
     play.run_to(minute(5));
     play.settle_ready();
     assert_eq!(play.targets(), [1, 0, 1]);
@@ -283,7 +317,10 @@ fn another_limit_keeps_the_account_and_another_period_does_not() {
     setup.budget(Measure::Energy, 2_000_000, true);
     let mut play = Play::new(&setup);
     wants(&mut play, 0, 0, 1);
-    play.take(&Move { after: 30, kind: Kind::Reload });
+    play.take(&Move {
+        after: 30,
+        kind: Kind::Reload,
+    });
     let spent = play.accounts.budgets[0].spend.spent;
     assert_eq!(spent, 500_000);
     let mut smaller = setup.clone();
@@ -296,7 +333,10 @@ fn another_limit_keeps_the_account_and_another_period_does_not() {
     none.budgets.clear();
     play.reload(&none);
     assert_eq!(play.targets(), [1, 0, 0]);
-    play.take(&Move { after: 30, kind: Kind::Wait });
+    play.take(&Move {
+        after: 30,
+        kind: Kind::Wait,
+    });
     play.reload(&smaller);
     assert_eq!(play.accounts.budgets[0].spend.spent, spent);
     let mut hourly = setup.clone();

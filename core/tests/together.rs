@@ -57,7 +57,10 @@ fn running(world: &World) -> Vec<String> {
 }
 
 fn settle(world: &mut World, m: i64) {
-    let differs = world.homes.iter().filter(|(_, home)| home.ready != home.wanted);
+    let differs = world
+        .homes
+        .iter()
+        .filter(|(_, home)| home.ready != home.wanted);
     let pools: Vec<_> = differs.map(|(pool, _)| pool.clone()).collect();
     for pool in pools {
         world.at_home(minute(m), &pool, |home| home.ready = home.wanted);
@@ -129,7 +132,12 @@ fn a_sum_over_a_day_ends_all_at_its_instant_and_begins_anew_at_midnight() {
         assert!(broken.is_empty(), "{broken:?}");
         // Five hours after the first start at 0:15 all is spent.
         let expected = if m < 315 || m >= day { 5 } else { 0 };
-        assert_eq!(running(&world).len(), expected, "at minute {m}\n{}", world.transcript);
+        assert_eq!(
+            running(&world).len(),
+            expected,
+            "at minute {m}\n{}",
+            world.transcript
+        );
     }
     assert!(
         world
@@ -138,7 +146,10 @@ fn a_sum_over_a_day_ends_all_at_its_instant_and_begins_anew_at_midnight() {
         "{}",
         world.transcript
     );
-    assert_eq!(world.transcript.matches("refuse budget_exhausted").count(), 1);
+    assert_eq!(
+        world.transcript.matches("refuse budget_exhausted").count(),
+        1
+    );
     check_replay(&world);
 }
 
@@ -258,14 +269,23 @@ fn a_floor_keeps_a_quorum_and_gives_way_to_an_operator_and_says_so() {
     // Pools that were not seen yet might run: it is said again when the last of them turns out not to.
     let blocked = world.transcript.matches("refuse floor_blocked").count();
     assert_eq!(blocked, 2, "{}", world.transcript);
-    assert!(world.transcript.contains("floor p/quorum needs 2 active sites and has 0"));
+    assert!(
+        world
+            .transcript
+            .contains("floor p/quorum needs 2 active sites and has 0")
+    );
     assert_eq!(world.engine.state().accounts.blocked.len(), 1);
     world.carbon(15, "Z", 60.0);
     assert_eq!(running(&world).len(), 5);
     assert!(world.engine.state().accounts.blocked.is_empty());
     settle(&mut world, 19);
     world.carbon(20, "Z", 400.0);
-    assert_eq!(running(&world), ["pool-0", "pool-1"], "{}", world.transcript);
+    assert_eq!(
+        running(&world),
+        ["pool-0", "pool-1"],
+        "{}",
+        world.transcript
+    );
     assert!(world.transcript.contains(
         "decide pool-0 1 -> 1 by p/threshold: released; the activate condition does not hold; floor p/quorum needs 2 active sites"
     ), "{}", world.transcript);
@@ -323,7 +343,15 @@ fn a_deadline_takes_the_best_hours_and_then_all() {
     world.submit(minute(12), forecast.collect());
     // Ten worker-hours are two hours of all five, and a little for getting ready; never is carbon below 120.
     for m in (15..11 * 60).step_by(5) {
-        world.carbon(m, "Z", if (180..300).contains(&m) { 150.0 } else { 400.0 });
+        world.carbon(
+            m,
+            "Z",
+            if (180..300).contains(&m) {
+                150.0
+            } else {
+                400.0
+            },
+        );
         let expected = match m {
             180..300 => 5,
             ..180 | 320.. => 0,

@@ -247,9 +247,11 @@ fn bounds(period: Recurrence, at: Timestamp) -> (Timestamp, Timestamp) {
 /// What an account counts, in a word.
 fn counts(part: &BudgetPart) -> Arc<str> {
     match part.period {
-        Some(period) => {
-            format!("{:?} per {:?} in {}", part.measure, period.period, period.zone).into()
-        }
+        Some(period) => format!(
+            "{:?} per {:?} in {}",
+            part.measure, period.period, period.zone
+        )
+        .into(),
         None => format!("{:?}", part.measure).into(),
     }
 }
@@ -270,7 +272,7 @@ impl Accounts {
             let spend = match (known, part.period) {
                 (Some(place), _) => {
                     kept[place] = true;
-                    self.resumed(&old[place].spend, part, now)
+                    Self::resumed(&old[place].spend, part, now)
                 }
                 (None, Some(period)) => {
                     let (from, to) = bounds(period, now);
@@ -299,17 +301,19 @@ impl Accounts {
             !kept && !over
         });
         let room = ACCOUNTS_MAX.saturating_sub(self.budgets.len());
-        self.budgets.extend(gone.map(|(account, _)| account).take(room));
+        self.budgets
+            .extend(gone.map(|(account, _)| account).take(room));
         self.follow_deadlines(coordination, now);
         let floors = coordination.floors();
         self.blocked
             .retain(|blocked| floors.iter().any(|floor| floor.name == blocked.floor));
         self.groups.clear();
-        self.groups.resize(coordination.len(), GroupState::default());
+        self.groups
+            .resize(coordination.len(), GroupState::default());
     }
 
     /// The spend of a budget that goes on, or is back before its period is over.
-    fn resumed(&self, spend: &Spend, part: &BudgetPart, now: Timestamp) -> Spend {
+    fn resumed(spend: &Spend, part: &BudgetPart, now: Timestamp) -> Spend {
         let mut spend = *spend;
         // Nothing was counted while it was gone.
         spend.accrue(part, 0, now);
@@ -369,17 +373,19 @@ impl Accounts {
             known.is_sum() && known.budget.as_ref() == budget && known.part.as_ref() == part
         })?;
         let limit = coordination.budgets()[place].limit;
-        let spend = &mut self.budgets.get_mut(place)?.spend;
-        spend.spent = spent.max(0);
-        spend.remainder = 0;
-        spend.known = true;
-        spend.told &= spend.exhausted(limit);
+        let account = self.budgets.get_mut(place)?;
+        account.spend.spent = spent.max(0);
+        account.spend.remainder = 0;
+        account.spend.known = true;
+        account.spend.told &= account.spend.exhausted(limit);
         Some(place as u32)
     }
 
     /// The running period of a part.
     pub fn spend(&self, part: u32) -> Option<&Spend> {
-        self.budgets.get(part as usize).map(|account| &account.spend)
+        self.budgets
+            .get(part as usize)
+            .map(|account| &account.spend)
     }
 
     /// How every budget stands at `now`. `in_use` answers for those that hold at any instant: workers, or watts.
@@ -391,10 +397,10 @@ impl Accounts {
         in_use: impl Fn(&BudgetPart) -> i64,
     ) -> Vec<BudgetSummary> {
         let one = |(place, part): (usize, &BudgetPart)| {
-            let mut spend = self.budgets.get(place)?.spend;
-            spend.accrue(part, meters.rate(place as u32), now);
+            let mut counted = self.budgets.get(place)?.spend;
+            counted.accrue(part, meters.rate(place as u32), now);
             let (period, spent) = if part.is_sum() {
-                (Some((spend.from, spend.to)), spend.spent)
+                (Some((counted.from, counted.to)), counted.spent)
             } else {
                 (None, in_use(part))
             };
@@ -408,7 +414,7 @@ impl Accounts {
                 limit: part.limit,
                 remaining: part.limit.saturating_sub(spent).max(0),
                 exhausted: spent >= part.limit,
-                known: spend.known,
+                known: counted.known,
             })
         };
         coordination

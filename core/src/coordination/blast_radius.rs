@@ -49,7 +49,9 @@ impl Desk<'_> {
         }
         for place in 0..self.members.len() {
             let policy = self.members[place].policy;
-            let radius = radii.iter_mut().find(|radius| Some(radius.policy) == policy);
+            let radius = radii
+                .iter_mut()
+                .find(|radius| Some(radius.policy) == policy);
             if let (Some(radius), Some(until)) = (radius, self.changing_until(place)) {
                 radius.mark(self.group.site_of[place], until);
             }
@@ -62,7 +64,10 @@ impl Desk<'_> {
         let place = local as usize;
         let (site, now) = (self.group.site_of[place], self.scene.now);
         let policy = self.members[place].policy;
-        let radius = self.radii.iter_mut().find(|radius| Some(radius.policy) == policy);
+        let radius = self
+            .radii
+            .iter_mut()
+            .find(|radius| Some(radius.policy) == policy);
         if let Some(radius) = radius {
             if !radius.changing[site as usize] && radius.count >= radius.most {
                 let (policy, sites, soonest) = (radius.policy, radius.most, radius.soonest);

@@ -81,19 +81,28 @@ impl Desk<'_> {
         let pools = part.pools.iter().zip(&part.locals);
         let mut room = Room {
             is_sum: part.is_sum(),
-            left: i128::from(part.limit) * if part.measure == Measure::Power { 1_000 } else { 1 },
+            left: i128::from(part.limit)
+                * if part.measure == Measure::Power {
+                    1_000
+                } else {
+                    1
+                },
             used: 0,
             whole: 0,
             horizon: self.scene.now,
             ends: Timestamp::MAX,
             spent: false,
             known: true,
-            per_worker: pools.map(|(pool, local)| per_worker(*pool, *local)).collect(),
+            per_worker: pools
+                .map(|(pool, local)| per_worker(*pool, *local))
+                .collect(),
         };
         if !room.is_sum {
             return room;
         }
-        let Some(spend) = accounts.spend(place) else { return room };
+        let Some(spend) = accounts.spend(place) else {
+            return room;
+        };
         // The spend stands where it was last counted; what was drawn since then is gone as well.
         let elapsed = i128::from((self.scene.now - spend.since).as_millis().max(0));
         room.left = spend.remaining(part) - meters.rate(place).saturating_mul(elapsed);
@@ -126,9 +135,17 @@ impl Desk<'_> {
                 if is_fixed(member) {
                     continue;
                 }
-                let ceiling = if spent { member.pool.min_workers } else { seat.current };
+                let ceiling = if spent {
+                    member.pool.min_workers
+                } else {
+                    seat.current
+                };
                 if seat.wish > ceiling {
-                    let why = if spent { Why::Exhausted } else { Why::SpendUnknown };
+                    let why = if spent {
+                        Why::Exhausted
+                    } else {
+                        Why::SpendUnknown
+                    };
                     seat.why = Some(why(place));
                     seat.wish = ceiling;
                 }
@@ -142,7 +159,8 @@ impl Desk<'_> {
     pub(super) fn fit_budgets(&mut self) {
         for in_group in 0..self.rooms.len() {
             self.sum_up(in_group);
-            if !self.rooms[in_group].is_sum && self.rooms[in_group].used > self.rooms[in_group].left {
+            if !self.rooms[in_group].is_sum && self.rooms[in_group].used > self.rooms[in_group].left
+            {
                 self.cut(in_group);
             }
         }
@@ -181,7 +199,9 @@ impl Desk<'_> {
                 break;
             }
             let part = &self.all.budgets[place as usize];
-            let Ok(at) = part.locals.binary_search(local) else { continue };
+            let Ok(at) = part.locals.binary_search(local) else {
+                continue;
+            };
             let each = self.rooms[in_group].per_worker[at].max(0);
             let member = &self.members[*local as usize];
             let seat = &mut self.seats[*local as usize];
@@ -203,14 +223,18 @@ impl Desk<'_> {
 
     /// True where everything that is wished for fits into every budget that holds at any instant.
     pub(super) fn all_wishes_fit_budgets(&self) -> bool {
-        self.group.budgets.iter().zip(&self.rooms).all(|(place, room)| {
-            let locals = &self.all.budgets[*place as usize].locals;
-            let wished = locals.iter().zip(&room.per_worker).map(|(local, each)| {
-                let seat = &self.seats[*local as usize];
-                each * i128::from(seat.target.max(seat.wish))
-            });
-            wished.sum::<i128>() <= room.left
-        })
+        self.group
+            .budgets
+            .iter()
+            .zip(&self.rooms)
+            .all(|(place, room)| {
+                let locals = &self.all.budgets[*place as usize].locals;
+                let wished = locals.iter().zip(&room.per_worker).map(|(local, each)| {
+                    let seat = &self.seats[*local as usize];
+                    each * i128::from(seat.target.max(seat.wish))
+                });
+                wished.sum::<i128>() <= room.left
+            })
     }
 
     /// The most that a pool may have by one budget, at least what it has, and the reason where that is less than `to`.
@@ -229,7 +253,11 @@ impl Desk<'_> {
             .map_or(0, |at| room.per_worker[at]);
         let target = self.seats[local as usize].target;
         if room.is_sum && (room.spent || !room.known) {
-            let why = if room.spent { Why::Exhausted } else { Why::SpendUnknown };
+            let why = if room.spent {
+                Why::Exhausted
+            } else {
+                Why::SpendUnknown
+            };
             return (target, Some(why(place)));
         }
         if each <= 0 {
@@ -245,7 +273,11 @@ impl Desk<'_> {
         let most = (room.rate_until(self.scene.now, until) - others) / each;
         let most = u32::try_from(most.max(0)).unwrap_or(u32::MAX);
         // Workers that are there draw anyway: where even they can't be paid for, nothing is added.
-        let most = if i128::from(most) < drawing(member, target) { target } else { most };
+        let most = if i128::from(most) < drawing(member, target) {
+            target
+        } else {
+            most
+        };
         if most < to {
             let wants = others + each * drawing(member, to);
             let again = room.admits_at(self.scene.now, paid_until(member, self.scene.now), wants);
@@ -265,7 +297,9 @@ impl Desk<'_> {
             let place = self.group.budgets[*in_group as usize];
             let part = &self.all.budgets[place as usize];
             let room = &mut self.rooms[*in_group as usize];
-            let Ok(at) = part.locals.binary_search(&local) else { continue };
+            let Ok(at) = part.locals.binary_search(&local) else {
+                continue;
+            };
             let each = room.per_worker[at];
             if room.is_sum {
                 room.used += each * (drawing(member, after) - drawing(member, before));

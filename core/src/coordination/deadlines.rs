@@ -119,7 +119,11 @@ impl Desk<'_> {
     fn raise_all(&mut self, place: u32) {
         for local in &self.all.deadlines[place as usize].locals {
             let (member, seat) = (&self.members[*local as usize], &self.seats[*local as usize]);
-            let to = if member.missing { seat.current } else { member.reach };
+            let to = if member.missing {
+                seat.current
+            } else {
+                member.reach
+            };
             self.raise(*local, to, Why::DeadlineNeeds(place));
         }
     }
@@ -143,7 +147,11 @@ impl Desk<'_> {
         if !part.scored {
             for local in &part.locals {
                 let (member, seat) = (&self.members[*local as usize], &self.seats[*local as usize]);
-                let to = if member.missing { seat.current } else { member.reach };
+                let to = if member.missing {
+                    seat.current
+                } else {
+                    member.reach
+                };
                 self.raise(*local, to, why);
             }
             return;
@@ -192,7 +200,12 @@ impl Desk<'_> {
                 let (score, to) = slot(ahead, part.policy, member.id, from, length);
                 let to = to.min(end);
                 let work = workers.saturating_mul((to - from).as_millis());
-                slots.push(Slot { score, from, work, local: *local });
+                slots.push(Slot {
+                    score,
+                    from,
+                    work,
+                    local: *local,
+                });
                 from = to;
             }
         }
@@ -221,7 +234,11 @@ fn slot(
 ) -> (Option<f64>, Timestamp) {
     let (score, until) = ahead.score(policy, pool, from);
     let millis = length.as_millis();
-    let full = from.as_millis().div_euclid(millis).saturating_add(1).saturating_mul(millis);
+    let full = from
+        .as_millis()
+        .div_euclid(millis)
+        .saturating_add(1)
+        .saturating_mul(millis);
     let full = Timestamp::from_millis(full);
     let to = until.map_or(full, |until| until.min(full));
     let to = to.max(from + Span::from_millis(1));

@@ -116,12 +116,19 @@ impl<'a> Desk<'a> {
     /// The better of two pools, for anything that not both can have: by rank, then score, then name.
     fn better(&self, a: u32, b: u32) -> Ordering {
         let (seat_a, seat_b) = (&self.seats[a as usize], &self.seats[b as usize]);
-        seat_a.rank.cmp(&seat_b.rank).then_with(|| self.scored_better(a, b))
+        seat_a
+            .rank
+            .cmp(&seat_b.rank)
+            .then_with(|| self.scored_better(a, b))
     }
 
     /// The better of two pools by score, then name.
     pub(super) fn scored_better(&self, a: u32, b: u32) -> Ordering {
-        let score = |local: u32| self.members[local as usize].score.filter(|score| !score.is_nan());
+        let score = |local: u32| {
+            self.members[local as usize]
+                .score
+                .filter(|score| !score.is_nan())
+        };
         let by_score = match (score(a), score(b)) {
             (Some(a), Some(b)) => b.total_cmp(&a),
             (Some(_), None) => Ordering::Less,
@@ -140,7 +147,11 @@ impl<'a> Desk<'a> {
             order.extend(0..self.members.len() as u32);
         }
         let spared = |local: u32| cutting && self.seats[local as usize].essential;
-        order.sort_by(|a, b| spared(*b).cmp(&spared(*a)).then_with(|| self.better(*a, *b)));
+        order.sort_by(|a, b| {
+            spared(*b)
+                .cmp(&spared(*a))
+                .then_with(|| self.better(*a, *b))
+        });
         order
     }
 

@@ -55,7 +55,9 @@ impl Desk<'_> {
             // Those that stay and can train come first, as long as they are more than enough; then the best.
             running.sort_by(|a, b| {
                 let held = |local: u32| self.goes_on(local);
-                held(*b).cmp(&held(*a)).then_with(|| self.scored_better(*a, *b))
+                held(*b)
+                    .cmp(&held(*a))
+                    .then_with(|| self.scored_better(*a, *b))
             });
             let mut held = Sites::default();
             for local in running {
@@ -80,7 +82,10 @@ impl Desk<'_> {
                 }
                 let seat = &mut self.seats[local as usize];
                 held.add(site);
-                seat.wish = least(member).min(seat.current).min(seat.ceiling).max(seat.wish);
+                seat.wish = least(member)
+                    .min(seat.current)
+                    .min(seat.ceiling)
+                    .max(seat.wish);
                 seat.rank = Rank::Needed;
                 seat.why = Some(Why::Floor(*place));
             }
@@ -105,7 +110,9 @@ impl Desk<'_> {
             let floor = &self.all.floors[*place as usize];
             let mut active = Sites::default();
             for local in &floor.locals {
-                if self.seats[*local as usize].target > self.members[*local as usize].pool.min_workers {
+                if self.seats[*local as usize].target
+                    > self.members[*local as usize].pool.min_workers
+                {
                     active.add(self.group.site_of[*local as usize]);
                 }
             }
@@ -121,7 +128,10 @@ impl Desk<'_> {
                     }
                     if self.start(local, *place) {
                         active.add(site);
-                    } else if matches!(self.seats[local as usize].why, Some(Why::BlastRadius { .. })) {
+                    } else if matches!(
+                        self.seats[local as usize].why,
+                        Some(Why::BlastRadius { .. })
+                    ) {
                         waiting.add(site);
                     }
                 }
@@ -141,20 +151,28 @@ impl Desk<'_> {
             let known = !member.missing || floor.run_on_missing || seat.wish > min;
             let free = member.current.is_some()
                 && matches!(member.pin, Pin::None | Pin::On { .. } | Pin::Dispatch);
-            free && known && seat.target <= min && seat.ceiling >= least(member) && least(member) > min
+            free && known
+                && seat.target <= min
+                && seat.ceiling >= least(member)
+                && least(member) > min
         };
         let mut candidates: Vec<u32> = floor.locals.iter().copied().filter(may).collect();
         candidates.sort_by(|a, b| {
             let wanted = |local: u32| {
                 self.seats[local as usize].wish > self.members[local as usize].pool.min_workers
             };
-            wanted(*b).cmp(&wanted(*a)).then_with(|| self.scored_better(*a, *b))
+            wanted(*b)
+                .cmp(&wanted(*a))
+                .then_with(|| self.scored_better(*a, *b))
         });
         candidates
     }
 
     fn start(&mut self, local: u32, place: u32) -> bool {
-        let (seat, least) = (self.seats[local as usize], least(&self.members[local as usize]));
+        let (seat, least) = (
+            self.seats[local as usize],
+            least(&self.members[local as usize]),
+        );
         if !self.grow(local, least) {
             return false;
         }
@@ -170,7 +188,10 @@ impl Desk<'_> {
     /// Keeps in mind that a floor can't be met, and notes every change of that.
     fn report(&mut self, place: u32, active: u32, met: bool, accounts: &mut Accounts) {
         let floor = &self.all.floors[place as usize];
-        let known = accounts.blocked.iter().position(|blocked| blocked.floor == floor.name);
+        let known = accounts
+            .blocked
+            .iter()
+            .position(|blocked| blocked.floor == floor.name);
         match (known, met) {
             (Some(known), true) => {
                 accounts.blocked.remove(known);
@@ -187,7 +208,10 @@ impl Desk<'_> {
                     Some(known) => accounts.blocked[known] = shortfall,
                     None => accounts.blocked.push(shortfall),
                 }
-                self.notes.push(Note::FloorBlocked { floor: place, active });
+                self.notes.push(Note::FloorBlocked {
+                    floor: place,
+                    active,
+                });
             }
             (None, true) => {}
         }

@@ -274,14 +274,20 @@ impl Coordination {
         }
         let group_of = &self.group_of;
         let home = |members: &[u32]| members.first().and_then(|pool| group_of[*pool as usize]);
-        let locals =
-            |members: &[u32]| members.iter().map(|pool| local_of[*pool as usize]).collect();
+        let locals = |members: &[u32]| {
+            members
+                .iter()
+                .map(|pool| local_of[*pool as usize])
+                .collect()
+        };
         for group in &mut self.groups {
             group.name_sites(pools);
         }
         for (place, part) in (0_u32..).zip(&mut self.budgets) {
             part.locals = locals(&part.pools);
-            let Some(group) = home(&part.pools) else { continue };
+            let Some(group) = home(&part.pools) else {
+                continue;
+            };
             part.group = group;
             self.groups[group as usize].add_budget(place, &part.locals);
         }
@@ -345,7 +351,10 @@ impl Coordination {
     pub fn is_metered(&self, pool: u32) -> bool {
         let pool = pool as usize;
         self.sums_of.get(pool).is_some_and(|sums| !sums.is_empty())
-            || self.works_for.get(pool).is_some_and(|work| !work.is_empty())
+            || self
+                .works_for
+                .get(pool)
+                .is_some_and(|work| !work.is_empty())
     }
 
     /// True where the group looks ahead, so that what is said about later hours may change its plan.
@@ -365,7 +374,11 @@ impl Group {
             .collect();
         sites.sort_unstable();
         sites.dedup();
-        let place = |pool: &u32| sites.binary_search(&pools[*pool as usize].site).unwrap_or(0) as u32;
+        let place = |pool: &u32| {
+            sites
+                .binary_search(&pools[*pool as usize].site)
+                .unwrap_or(0) as u32
+        };
         self.site_of = self.pools.iter().map(place).collect();
         self.sites = sites;
         self.budgets_of = vec![SmallVec::new(); self.pools.len()];
@@ -425,8 +438,7 @@ fn parts(budget: &Budget, pools: &[Arc<Pool>], governed: &[u32]) -> BTreeMap<Arc
 
 /// The governed pools of a federation, or all of them.
 fn of_federation(federation: Option<&str>, pools: &[Arc<Pool>], governed: &[u32]) -> Vec<u32> {
-    let belongs = |id: &u32| {
-        federation.is_none() || pools[*id as usize].federation.as_deref() == federation
-    };
+    let belongs =
+        |id: &u32| federation.is_none() || pools[*id as usize].federation.as_deref() == federation;
     governed.iter().copied().filter(belongs).collect()
 }

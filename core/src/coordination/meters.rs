@@ -143,7 +143,9 @@ impl Meters {
             for deadline in &coordination.works_for[id as usize] {
                 meters.ready[*deadline as usize] += u64::from(draw.ready);
             }
-            meters.dues.extend(meter.due.map(|due| (due, Due::Weight(id))));
+            meters
+                .dues
+                .extend(meter.due.map(|due| (due, Due::Weight(id))));
             meters.pools.push(meter);
         }
         for (place, part) in (0_u32..).zip(coordination.budgets()) {
@@ -217,12 +219,7 @@ impl Meters {
     }
 
     /// Counts everything up to `now`.
-    pub fn count_all(
-        &self,
-        coordination: &Coordination,
-        accounts: &mut Accounts,
-        now: Timestamp,
-    ) {
+    pub fn count_all(&self, coordination: &Coordination, accounts: &mut Accounts, now: Timestamp) {
         for part in 0..self.rates.len() as u32 {
             self.accrue(part, coordination, accounts, now);
         }
@@ -283,7 +280,9 @@ impl Meters {
     ) {
         let ready = draw.ready;
         let draw = draw.drawn(pool);
-        let Some(meter) = self.pools.get(id as usize) else { return };
+        let Some(meter) = self.pools.get(id as usize) else {
+            return;
+        };
         if meter.ready != ready {
             self.take_ready(id, ready, coordination, accounts, now);
         }

@@ -34,8 +34,8 @@ mod meters;
 mod words;
 
 pub use self::accounts::{
-    ACCOUNTS_MAX, Account, Accounts, BudgetSummary, DeadlineSummary, FloorSummary, GroupState, Mode, Progress,
-    Shortfall, Spend,
+    ACCOUNTS_MAX, Account, Accounts, BudgetSummary, DeadlineSummary, FloorSummary, GroupState,
+    Mode, Progress, Shortfall, Spend,
 };
 pub use self::deadlines::DEADLINE_SLOTS_MAX;
 pub use self::groups::{BudgetPart, Coordination, DeadlinePart, FloorPart};
@@ -199,7 +199,11 @@ impl Coordination {
             sorted = by_id;
             &sorted
         };
-        if !members.iter().map(|member| member.id).eq(known.pools.iter().copied()) {
+        if !members
+            .iter()
+            .map(|member| member.id)
+            .eq(known.pools.iter().copied())
+        {
             // Not this group's members: leave them as they would be alone rather than guess.
             return Outcome::default();
         }

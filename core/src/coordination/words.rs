@@ -126,7 +126,10 @@ impl Coordination {
             return String::new();
         };
         let spend = accounts.spend(place).filter(|_| part.is_sum());
-        words(part, spend.map(|spend| (amount(part, spend.spent), spend.to)))
+        words(
+            part,
+            spend.map(|spend| (amount(part, spend.spent), spend.to)),
+        )
     }
 
     fn of_deadline(&self, place: u32, accounts: &Accounts, what: &str) -> String {

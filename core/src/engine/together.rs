@@ -44,7 +44,11 @@ impl Weighing for BoardWeighing<'_> {
             let governing = self.wiring.rules(pool).iter();
             let mut governing = governing.filter(|known| known.policy == part.policy as usize);
             let stream = *governing.next()?.streams.get(index)?;
-            let signal = self.policies.get(part.policy as usize)?.signals.get(index)?;
+            let signal = self
+                .policies
+                .get(part.policy as usize)?
+                .signals
+                .get(index)?;
             Some((signal, stream?))
         };
         let Some((signal, stream)) = signal() else {
@@ -104,7 +108,9 @@ impl Engine {
 
     /// Takes the new groups into the accounts. Every pool is touched, and every group is planned anew.
     pub(super) fn follow_groups(&mut self) {
-        self.state.accounts.follow(&self.coordination, self.state.at);
+        self.state
+            .accounts
+            .follow(&self.coordination, self.state.at);
         for state in self.state.pools.values_mut() {
             state.planned = None;
         }
@@ -290,7 +296,9 @@ impl Engine {
             let found = coordinated.next_if(|known| known.id == id);
             let target = found.map_or(solo, |known| known.target);
             let why = found.and_then(|known| known.why);
-            let Some(state) = self.state.pools.at_mut(id) else { continue };
+            let Some(state) = self.state.pools.at_mut(id) else {
+                continue;
+            };
             let known = state.planned.map(|known| known.why);
             let stands = state.ledger.desired.is_none_or(|wanted| wanted == target)
                 && known == Some(why)
@@ -336,7 +344,9 @@ impl Engine {
             ready: state.ledger.confirmed.map_or(0, |known| known.ready),
             solo,
             reach: if ahead {
-                state.plan_with(pool, Some(Intent::Activate), &context).target
+                state
+                    .plan_with(pool, Some(Intent::Activate), &context)
+                    .target
             } else {
                 solo
             },
@@ -415,7 +425,9 @@ impl Engine {
             return;
         }
         let draw = self.draw(id);
-        let Some(pool) = self.wiring.pools().get(id as usize) else { return };
+        let Some(pool) = self.wiring.pools().get(id as usize) else {
+            return;
+        };
         self.meters.refresh(
             id,
             pool,

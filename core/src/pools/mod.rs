@@ -26,10 +26,10 @@ use self::readings::Readings;
 use crate::action::{Action, Cause, Effects, Scale};
 use crate::board::Board;
 use crate::calendars::Calendars;
+use crate::coordination::{Accounts, Coordination, Why};
 use crate::derived::Derived;
 use crate::draw::DrawHistory;
 use crate::event::PoolObservation;
-use crate::coordination::{Accounts, Coordination, Why};
 use crate::fleet::Pool;
 use crate::grid_event::KnownGridEvent;
 use crate::ledger::{Claim, Ledger, Next};
@@ -341,12 +341,7 @@ impl PoolState {
     }
 
     /// The same, if its policy wanted something else.
-    pub fn plan_with(
-        &self,
-        pool: &Pool,
-        intent: Option<Intent>,
-        context: &Context<'_>,
-    ) -> Plan {
+    pub fn plan_with(&self, pool: &Pool, intent: Option<Intent>, context: &Context<'_>) -> Plan {
         let workers = self.ask.workers.filter(|_| intent == self.ask.intent);
         let ask = Ask {
             intent,

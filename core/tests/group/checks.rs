@@ -62,16 +62,25 @@ impl Play {
     /// Every sum is the oracle's, to the last unit and its remainder.
     pub fn check_sums(&mut self) {
         let mut accounts = self.accounts.clone();
-        self.meters.count_all(&self.coordination, &mut accounts, self.now);
+        self.meters
+            .count_all(&self.coordination, &mut accounts, self.now);
         for (place, part) in self.coordination.budgets().iter().enumerate() {
             if !part.is_sum() {
                 continue;
             }
             let spend = accounts.budgets[place].spend;
-            let key = (format!("{} {}", part.budget, part.part), spend.from.as_millis());
+            let key = (
+                format!("{} {}", part.budget, part.part),
+                spend.from.as_millis(),
+            );
             let expected = self.oracle.get(&key).copied().unwrap_or(0);
-            let counted = i128::from(spend.spent) * fine_units(part.measure) + i128::from(spend.remainder);
-            assert_eq!(counted, expected, "{} {} at {}", part.budget, part.part, self.now);
+            let counted =
+                i128::from(spend.spent) * fine_units(part.measure) + i128::from(spend.remainder);
+            assert_eq!(
+                counted, expected,
+                "{} {} at {}",
+                part.budget, part.part, self.now
+            );
             assert!(i128::from(spend.remainder) < fine_units(part.measure));
             assert_eq!(spend.since, self.now);
         }
@@ -113,10 +122,19 @@ impl Play {
             let limited = at.most.is_some_and(|most| most < at.before);
             let most = at.most.map_or(u32::MAX, |most| most.max(pool.min_workers));
             assert!(at.current <= most, "more than the limit leaves: {at:?}");
-            assert!(at.pin != Pin::Frozen || !moved || limited, "a frozen pool moved: {at:?}");
+            assert!(
+                at.pin != Pin::Frozen || !moved || limited,
+                "a frozen pool moved: {at:?}"
+            );
             let grew = at.current > at.before;
-            assert!(!(grew && self.clock_stepped), "grew on a stepped clock: {at:?}");
-            assert!(!(grew && at.pin == Pin::Off), "grew although held down: {at:?}");
+            assert!(
+                !(grew && self.clock_stepped),
+                "grew on a stepped clock: {at:?}"
+            );
+            assert!(
+                !(grew && at.pin == Pin::Off),
+                "grew although held down: {at:?}"
+            );
             if grew && at.missing && !matches!(at.pin, Pin::On { .. }) {
                 let run = match at.why {
                     Some(Why::Floor(floor)) => self.setup.floors[floor as usize].run_on_missing,
@@ -128,12 +146,22 @@ impl Play {
     }
 
     fn check_instant_budgets(&self) {
-        for part in self.coordination.budgets().iter().filter(|part| !part.is_sum()) {
+        for part in self
+            .coordination
+            .budgets()
+            .iter()
+            .filter(|part| !part.is_sum())
+        {
             let each = |id: usize| match part.measure {
                 Measure::Workers => 1,
                 _ => (self.pools[id].training_kw * 1e6).round() as i64,
             };
-            let limit = part.limit * if part.measure == Measure::Power { 1_000 } else { 1 };
+            let limit = part.limit
+                * if part.measure == Measure::Power {
+                    1_000
+                } else {
+                    1
+                };
             let used = |workers: &dyn Fn(usize) -> u32| -> i64 {
                 let pools = part.pools.iter().map(|id| *id as usize);
                 pools.map(|id| each(id) * i64::from(workers(id))).sum()
@@ -150,14 +178,20 @@ impl Play {
 
     fn check_spent_budgets(&self) {
         let mut accounts = self.accounts.clone();
-        self.meters.count_all(&self.coordination, &mut accounts, self.now);
+        self.meters
+            .count_all(&self.coordination, &mut accounts, self.now);
         for (place, part) in self.coordination.budgets().iter().enumerate() {
             if !part.is_sum() || !accounts.budgets[place].spend.exhausted(part.limit) {
                 continue;
             }
             for id in part.pools.iter().map(|id| *id as usize) {
                 let frozen = self.at[id].pin == Pin::Frozen;
-                assert!(frozen || !self.running(id), "{} is spent: {:?}", part.budget, self.at[id]);
+                assert!(
+                    frozen || !self.running(id),
+                    "{} is spent: {:?}",
+                    part.budget,
+                    self.at[id]
+                );
             }
         }
     }
@@ -174,10 +208,7 @@ impl Play {
             let added = at.current != at.before && !self.changing_before.contains(&site);
             let forced = at.current < at.before
                 && (at.pin == Pin::Off
-                    || matches!(
-                        at.why,
-                        Some(Why::Exhausted(_) | Why::Budget(_))
-                    )
+                    || matches!(at.why, Some(Why::Exhausted(_) | Why::Budget(_)))
                     || at.most.is_some_and(|most| most < at.before)
                     || self.spent(id));
             let others_first = now.len() - 1 < most as usize;
@@ -198,21 +229,26 @@ impl Play {
             at.current < at.before
                 && (at.pin == Pin::Off || at.most.is_some() || at.why.is_some() || self.spent(*id))
         });
-        forced.map(|id| self.setup.pools[id].site).collect::<BTreeSet<_>>().len()
+        forced
+            .map(|id| self.setup.pools[id].site)
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     fn spent(&self, id: usize) -> bool {
         let parts = self.coordination.budgets().iter().enumerate();
-        parts.filter(|(_, part)| part.is_sum() && part.pools.contains(&(id as u32))).any(
-            |(place, part)| self.accounts.budgets[place].spend.exhausted(part.limit),
-        )
+        parts
+            .filter(|(_, part)| part.is_sum() && part.pools.contains(&(id as u32)))
+            .any(|(place, part)| self.accounts.budgets[place].spend.exhausted(part.limit))
     }
 
     /// Nobody was cut within his minimum run by a sum that was not corrected.
     pub fn check_admitted(&self) {
         for (id, at) in self.at.iter().enumerate() {
             let cut = at.current < at.before && matches!(at.why, Some(Why::Exhausted(_)));
-            let young = at.started_at.is_some_and(|since| since + MIN_RUN > self.now);
+            let young = at
+                .started_at
+                .is_some_and(|since| since + MIN_RUN > self.now);
             assert!(!(cut && young), "pool {id} was cut at {}: {at:?}", self.now);
         }
     }
@@ -221,6 +257,11 @@ impl Play {
     pub fn check_again(&mut self) {
         let before = (self.targets(), self.percents.clone(), self.notes.len());
         self.plan_all();
-        assert_eq!((self.targets(), self.percents.clone(), self.notes.len()), before, "at {}", self.now);
+        assert_eq!(
+            (self.targets(), self.percents.clone(), self.notes.len()),
+            before,
+            "at {}",
+            self.now
+        );
     }
 }

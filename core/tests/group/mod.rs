@@ -3,327 +3,26 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use proptest::prelude::*;
 use checks::fine_units;
 use sunward_core::coordination::{
     Accounts, Ahead, Coordination, Draw, Member, Meters, Note, Outcome, Scene, Weighing, Why,
 };
-use sunward_core::fleet::{Fleet, Pool, Unit};
+use sunward_core::fleet::{Pool, Unit};
 use sunward_core::pools::Pin;
 use sunward_core::time::{Span, Timestamp};
-use sunward_policies::calendar::{Period, Recurrence};
-use sunward_policies::document::SourceFile;
-use sunward_policies::expr::{Expected, Quantity, Scope};
-use sunward_policies::policy::{
-    Budget, BudgetScope, Deadline, Floor, Measure, Policy, PolicySet, Weight,
-};
 
 pub mod checks;
+pub mod setup;
+
+pub use setup::{Kind, Move, Setup, any_setup, any_story};
 
 const MIN_RUN: Span = Span::from_mins(30);
 
 /// Minute `m` of a day that begins at midnight.
 pub fn minute(m: i64) -> Timestamp {
     Timestamp::from_millis(1_767_225_600_000) + Span::from_mins(m)
-}
-
-#[derive(Clone, Debug)]
-pub struct PoolSetup {
-    pub site: usize,
-    pub federation: bool,
-    pub by_worker: bool,
-    pub min: u32,
-    pub max: u32,
-    pub deciwatts: u32,
-}
-
-#[derive(Clone, Debug)]
-pub struct Setup {
-    pub pools: Vec<PoolSetup>,
-    pub budgets: Vec<Budget>,
-    pub floors: Vec<Floor>,
-    pub deadlines: Vec<Deadline>,
-    pub blast: Option<u32>,
-    pub hourly: bool,
-    pub blind: bool,
-    pub weights_change: bool,
-    pub scored: bool,
-    /// Seeds the weights.
-    pub weights: u64,
-}
-
-impl Setup {
-    pub fn of(pools: usize) -> Setup {
-        let pool = |site| PoolSetup {
-            site,
-            federation: true,
-            by_worker: false,
-            min: 0,
-            max: 1,
-            deciwatts: 10_000,
-        };
-        Setup {
-            pools: (0..pools).map(pool).collect(),
-            budgets: Vec::new(),
-            floors: Vec::new(),
-            deadlines: Vec::new(),
-            blast: None,
-            hourly: false,
-            blind: false,
-            weights_change: true,
-            scored: false,
-            weights: 0,
-        }
-    }
-
-    pub fn budget(&mut self, measure: Measure, limit: i64, over_time: bool) {
-        self.scoped(measure, limit, over_time, BudgetScope::Fleet);
-    }
-
-    pub fn scoped(&mut self, measure: Measure, limit: i64, over_time: bool, scope: BudgetScope) {
-        let template = policy();
-        self.budgets.push(Budget {
-            name: format!("budget-{}", self.budgets.len()),
-            measure,
-            limit,
-            unit: "EUR".into(),
-            period: over_time.then_some(Recurrence {
-                period: Period::Day,
-                zone: "UTC".parse().unwrap(),
-            }),
-            scope,
-            weight: matches!(measure, Measure::Carbon | Measure::Money).then_some(Weight {
-                signal: 0,
-                assume: 700.0,
-            }),
-            range: template.name_range,
-        });
-    }
-
-    pub fn floor(&mut self, sites: u32, run_on_missing: bool) {
-        self.floors.push(Floor {
-            name: format!("floor-{}", self.floors.len()),
-            federation: None,
-            sites,
-            run_on_missing,
-            range: policy().name_range,
-        });
-    }
-
-    pub fn deadline(&mut self, finish_by: i64, work: i64) {
-        self.deadlines.push(Deadline {
-            name: format!("deadline-{}", self.deadlines.len()),
-            federation: None,
-            finish_by: minute(finish_by),
-            work,
-            margin: Span::ZERO,
-            range: policy().name_range,
-        });
-    }
-
-    fn fleet(&self) -> Fleet {
-        let (mut sites, mut pools, mut job) = (String::new(), String::new(), Vec::new());
-        for site in 0..self.pools.len() {
-            writeln!(sites, "    - {{name: site-{site}, time_zone: UTC}}").unwrap();
-        }
-        for (id, pool) in self.pools.iter().enumerate() {
-            let unit = if pool.by_worker { "worker" } else { "pool" };
-            writeln!(
-                pools,
-                "    - {{name: pool-{id:05}, site: site-{}, labels: {{a: b}}, unit: {unit}, min_workers: {}, max_workers: {}, training_kw: {:.4}, idle_kw: 0.0, gpus_per_worker: 1, gpu_vendor: nvidia, gpu_model: X, ready_after: 5m, actuator: {{memory: {{start: 5m, stop: 1m}}}}}}",
-                pool.site, pool.min, pool.max, f64::from(pool.deciwatts) / 1e4
-            )
-            .unwrap();
-            if pool.federation {
-                job.push(format!("pool-{id:05}"));
-            }
-        }
-        let federations = if job.is_empty() {
-            String::new()
-        } else {
-            format!("  federations: [{{name: job, pools: [{}]}}]\n", job.join(", "))
-        };
-        let text = format!(
-            "apiVersion: sunward.dev/v1alpha1\nkind: Fleet\nmetadata: {{name: f}}\nspec:\n  sites:\n{sites}  pools:\n{pools}{federations}"
-        );
-        Fleet::parse(&source("fleet.yaml", &text)).unwrap()
-    }
-
-    fn policies(&self) -> Vec<Policy> {
-        let mut policy = policy();
-        policy.name = "p".into();
-        policy.selector = [("a".to_owned(), "b".to_owned())].into();
-        policy.budgets.clone_from(&self.budgets);
-        if self.hourly {
-            for period in policy.budgets.iter_mut().filter_map(|b| b.period.as_mut()) {
-                period.period = Period::Hour;
-            }
-        }
-        policy.floors.clone_from(&self.floors);
-        policy.deadlines.clone_from(&self.deadlines);
-        policy.max_changing_sites = self.blast;
-        let nothing = Scope { signals: &[], calendars: &[] };
-        // Any number: the scores ahead are the story's.
-        policy.score = self.scored.then(|| Quantity::compile("1", nothing, Expected::Any).unwrap());
-        vec![policy]
-    }
-}
-
-fn source(path: &str, text: &str) -> SourceFile {
-    SourceFile {
-        path: path.into(),
-        text: text.into(),
-    }
-}
-
-/// A policy from a file, whose other parts tests set themselves.
-fn policy() -> Policy {
-    static COMPILED: OnceLock<Policy> = OnceLock::new();
-    COMPILED.get_or_init(compiled).clone()
-}
-
-fn compiled() -> Policy {
-    let text = "
-apiVersion: sunward.dev/v1alpha1
-kind: SchedulingPolicy
-metadata: {name: p}
-spec:
-  pools: {a: b}
-  priority: 1
-  mode: enforce
-  signals:
-    carbon: {source: s, kind: carbon_intensity, basis: marginal, scope: site, max_age: 10m, on_missing: {hold: 0s, then: release}}
-  activate: {when: carbon < 100}
-";
-    let set = PolicySet::compile(&[source("p.yaml", text)]).unwrap();
-    set.policies()[0].clone()
-}
-
-/// What happens, after so many minutes.
-#[derive(Clone, Debug)]
-pub struct Move {
-    pub after: i64,
-    pub kind: Kind,
-}
-
-#[derive(Clone, Debug)]
-pub enum Kind {
-    Wait,
-    /// A pool's policy wants so many workers (within its bounds; all or the minimum where it is all or nothing).
-    Ask(usize, u32),
-    Score(usize, Option<i8>),
-    Missing(usize, bool),
-    /// Workers get ready, or are gone.
-    Ready(usize),
-    Pin(usize, Pin),
-    BudgetSet(i64),
-    /// An emergency or a limit leaves a pool so many workers, and its site this share of power.
-    Limit(usize, Option<u32>, u8),
-    Restart,
-    Reload,
-    Clock(bool),
-}
-
-pub fn any_setup() -> impl Strategy<Value = Setup> {
-    let pool = (0..4_usize, any::<bool>(), any::<bool>(), 0..2_u32, 1..5_u32, 1..60_000_u32);
-    let measure = prop_oneof![
-        Just((Measure::Workers, false)),
-        Just((Measure::Power, false)),
-        Just((Measure::Energy, true)),
-        Just((Measure::Carbon, true)),
-        Just((Measure::Money, true)),
-    ];
-    let scope = prop_oneof![
-        3 => Just(BudgetScope::Fleet),
-        1 => Just(BudgetScope::Site),
-        1 => Just(BudgetScope::Federation),
-        1 => Just(BudgetScope::Pool),
-    ];
-    let budget = (measure, 0..1_000_i64, scope);
-    (
-        prop::collection::vec(pool, 1..7),
-        prop::collection::vec(budget, 0..4),
-        prop::collection::vec((0..4_u32, any::<bool>()), 0..2),
-        prop::option::weighted(0.3, (60..2_000_i64, 1..40_i64)),
-        prop::option::weighted(0.4, 1..3_u32),
-        any::<bool>(),
-        any::<u64>(),
-    )
-        .prop_map(|(pools, budgets, floors, deadline, blast, hourly, weights)| {
-            let mut setup = Setup::of(0);
-            setup.pools = pools
-                .into_iter()
-                .map(|(site, federation, by_worker, min, more, deciwatts)| PoolSetup {
-                    site,
-                    federation,
-                    by_worker,
-                    min,
-                    max: min + more,
-                    deciwatts,
-                })
-                .collect();
-            // Sites are numbered below the number of pools.
-            let sites = setup.pools.len();
-            for pool in &mut setup.pools {
-                pool.site %= sites;
-            }
-            for (index, ((measure, over_time), limit, scope)) in budgets.into_iter().enumerate() {
-                let limit = match measure {
-                    Measure::Workers => limit % 12,
-                    Measure::Power => limit * 20,
-                    Measure::Energy => limit * 40_000,
-                    Measure::Carbon => limit * 20_000,
-                    Measure::Money => limit * 20,
-                };
-                setup.scoped(measure, limit, over_time, scope);
-                setup.budgets[index].name = format!("budget-{index}");
-            }
-            for (sites, run) in floors {
-                setup.floor(sites, run);
-            }
-            if let Some((finish, hours)) = deadline {
-                setup.deadline(finish, hours * 3_600_000);
-                setup.scored = hours % 2 == 0;
-            }
-            setup.blast = blast;
-            setup.hourly = hourly;
-            setup.weights = weights;
-            setup
-        })
-}
-
-/// A story for `pools` pools; restarts and reloads only where `breaks`.
-pub fn any_story(pools: usize, breaks: bool) -> impl Strategy<Value = Vec<Move>> {
-    let pin = prop_oneof![
-        4 => Just(Pin::None),
-        1 => Just(Pin::On { workers: None }),
-        1 => Just(Pin::Dispatch),
-        1 => Just(Pin::Off),
-        1 => Just(Pin::Frozen),
-    ];
-    let kind = prop_oneof![
-        2 => Just(Kind::Wait),
-        8 => (0..pools, 0..6_u32).prop_map(|(pool, workers)| Kind::Ask(pool, workers)),
-        2 => (0..pools, prop::option::of(any::<i8>())).prop_map(|(pool, score)| Kind::Score(pool, score)),
-        2 => (0..pools, any::<bool>()).prop_map(|(pool, missing)| Kind::Missing(pool, missing)),
-        4 => (0..pools).prop_map(Kind::Ready),
-        2 => (0..pools, pin).prop_map(|(pool, pin)| Kind::Pin(pool, pin)),
-        1 => (0..50_000_000_i64).prop_map(Kind::BudgetSet),
-        2 => (0..pools, prop::option::of(0..4_u32), 50..=100_u8)
-            .prop_map(|(pool, most, percent)| Kind::Limit(pool, most, percent)),
-        1 => any::<bool>().prop_map(Kind::Clock),
-    ];
-    let broken = if breaks { 2 } else { 0 };
-    let kind = prop_oneof![
-        20 => kind,
-        broken => Just(Kind::Restart),
-        broken => Just(Kind::Reload),
-    ];
-    let one = (0..90_i64, kind).prop_map(|(after, kind)| Move { after, kind });
-    prop::collection::vec(one, 1..60)
 }
 
 /// Weights known beforehand: per pool a value for each interval of its own length, every fourth missing.
@@ -344,7 +43,7 @@ impl Weights {
         let mixed = (self.seed ^ (slot as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
             .wrapping_mul(0xBF58_476D_1CE4_E5B9)
             >> 40;
-        let value = (mixed % 4 != 0).then(|| (mixed % 100_000) as f64 / 71.0 - 200.0);
+        let value = (!mixed.is_multiple_of(4)).then(|| (mixed % 100_000) as f64 / 71.0 - 200.0);
         (value, Some(until))
     }
 }
@@ -367,7 +66,10 @@ impl Ahead for KnownAhead {
             known.0 == pool && minute(60 * known.1) <= at && at < minute(60 * known.2)
         };
         let found = self.known.iter().find(covers);
-        (found.map(|known| known.3), found.map(|known| minute(60 * known.2)))
+        (
+            found.map(|known| known.3),
+            found.map(|known| minute(60 * known.2)),
+        )
     }
 }
 
@@ -466,8 +168,13 @@ impl Play {
     fn resume(&mut self) {
         let draws: Vec<_> = (0..self.pools.len()).map(|id| self.draw(id)).collect();
         let draws = self.pools.iter().map(AsRef::as_ref).zip(draws);
-        self.meters =
-            Meters::resume(&self.coordination, &self.accounts, &self.weights, draws, self.now);
+        self.meters = Meters::resume(
+            &self.coordination,
+            &self.accounts,
+            &self.weights,
+            draws,
+            self.now,
+        );
     }
 
     fn draw(&self, id: usize) -> Draw {
@@ -485,7 +192,8 @@ impl Play {
 
     /// Another set of files, pools unchanged.
     pub fn reload(&mut self, setup: &Setup) {
-        self.meters.count_all(&self.coordination, &mut self.accounts, self.now);
+        self.meters
+            .count_all(&self.coordination, &mut self.accounts, self.now);
         self.setup = setup.clone();
         let policies = setup.policies();
         self.coordination = Coordination::new(&self.pools, &policies);
@@ -511,9 +219,8 @@ impl Play {
             Kind::Limit(pool, most, percent) => {
                 let known = &self.pools[pool];
                 let whole = |most: u32| match known.unit {
-                    Unit::Worker => most,
                     Unit::Pool if most < known.max_workers => known.min_workers,
-                    Unit::Pool => most,
+                    Unit::Pool | Unit::Worker => most,
                 };
                 self.at[pool].most = most.map(whole);
                 let site = format!("site-{}", self.setup.pools[pool].site).into();
@@ -574,13 +281,18 @@ impl Play {
             .filter(|part| part.is_sum())
             .map(|part| (part.budget.clone(), part.part.clone()))
             .collect();
-        self.meters.count_all(&self.coordination, &mut self.accounts, self.now);
+        self.meters
+            .count_all(&self.coordination, &mut self.accounts, self.now);
         for (budget, part) in parts {
-            let place = self.accounts.set(&self.coordination, &budget, &part, spent).unwrap();
-            self.meters.expect(place, &self.coordination, &self.accounts);
-            let spend = *self.accounts.spend(place).unwrap();
+            let place = self
+                .accounts
+                .set(&self.coordination, &budget, &part, spent)
+                .unwrap();
+            self.meters
+                .expect(place, &self.coordination, &self.accounts);
+            let period = *self.accounts.spend(place).unwrap();
             let units = fine_units(self.coordination.budgets()[place as usize].measure);
-            let key = (format!("{budget} {part}"), spend.from.as_millis());
+            let key = (format!("{budget} {part}"), period.from.as_millis());
             self.oracle.insert(key, i128::from(spent) * units);
         }
     }
@@ -610,7 +322,11 @@ impl Play {
     }
 
     fn due(&self) -> Option<Timestamp> {
-        let groups = self.accounts.groups.iter().filter_map(|group| group.wake_at);
+        let groups = self
+            .accounts
+            .groups
+            .iter()
+            .filter_map(|group| group.wake_at);
         groups.chain(self.meters.next_due()).min()
     }
 
@@ -618,14 +334,21 @@ impl Play {
         self.oracle_to(to);
         self.now = self.now.max(to);
         let mut groups = Vec::new();
-        self.meters
-            .advance(&self.coordination, &self.weights, &mut self.accounts, self.now, &mut groups);
+        self.meters.advance(
+            &self.coordination,
+            &self.weights,
+            &mut self.accounts,
+            self.now,
+            &mut groups,
+        );
     }
 
     /// What a pool would be told if it were alone.
     fn solo(&self, id: usize) -> u32 {
         let (at, pool) = (&self.at[id], &self.pools[id]);
-        let running = at.started_at.is_some_and(|since| since + MIN_RUN > self.now);
+        let running = at
+            .started_at
+            .is_some_and(|since| since + MIN_RUN > self.now);
         let free = match at.pin {
             Pin::Frozen => at.current,
             Pin::Off => pool.min_workers,
@@ -677,7 +400,8 @@ impl Play {
             clock_stepped: self.clock_stepped,
             ahead: &self.ahead,
         };
-        self.coordination.plan(group, &self.members(group), &scene, &self.meters, accounts)
+        self.coordination
+            .plan(group, &self.members(group), &scene, &self.meters, accounts)
     }
 
     /// Plans every group and takes the targets over; pools in no group do as they would alone.
@@ -751,7 +475,7 @@ impl Play {
     }
 
     pub fn words(&self, pool: usize) -> String {
-        self.coordination.describe(self.at[pool].why.unwrap(), &self.accounts)
+        self.coordination
+            .describe(self.at[pool].why.unwrap(), &self.accounts)
     }
 }
-
