@@ -4,7 +4,7 @@
 //! The month is `watttime_caiso_north_moer_5min_2023-06.csv` (31 days in steps of 5 min), which is not ours to ship: without
 //! `../shared/traces` beside the checkout the test says so and skips. A reading acts from the next step, so the reading of
 //! one step is what is known in the step after it; workers are there at once.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, unreachable_pub)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
