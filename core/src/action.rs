@@ -16,6 +16,11 @@ pub struct Effects {
 }
 
 impl Effects {
+    /// True where nothing is asked for and nothing was decided.
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty() && self.decisions.is_empty()
+    }
+
     /// Forgets everything, keeping the memory.
     pub fn clear(&mut self) {
         self.actions.clear();

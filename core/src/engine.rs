@@ -377,11 +377,17 @@ impl Engine {
 
     /// Moves the pools that are due from the timers to the touched ones.
     fn wake_due(&mut self) {
+        let in_order = self.touched.is_sorted_by(|a, b| a.pool < b.pool);
+        let known = if in_order { self.touched.len() } else { 0 };
         while let Some(pool) = self.timers.pop_due(self.state.at) {
             if let Some(state) = self.pool_mut(pool) {
                 state.wake_at = None;
             }
-            self.touched.push(Touched::by_reading_or_time(pool));
+            // Most often the reading that comes when the last one ends has touched it already.
+            let touched = self.touched[..known].binary_search_by_key(&pool, |touched| touched.pool);
+            if touched.is_err() {
+                self.touched.push(Touched::by_reading_or_time(pool));
+            }
         }
     }
 
@@ -449,9 +455,10 @@ impl Engine {
             .pools()
             .get(id as usize)
             .map_or(0, |pool| pool.min_workers);
-        let (dead, counts) = (
+        let (dead, counts, empty) = (
             planted!(self.plant, DeadLoop),
             planted!(self.plant, RetryCounts),
+            planted!(self.plant, EmptyStart),
         );
         let Some(pool) = self.pool_mut(id) else {
             return;
@@ -462,6 +469,9 @@ impl Engine {
             Call::Claim { term: of } if of == term && pool.ledger.claim == Claim::InFlight => {
                 let observed = pool.ledger.claimed(&settled.outcome, now, draw);
                 if let Outcome::Accepted(seen) = &settled.outcome {
+                    if empty && pool.ledger.desired.is_none() {
+                        pool.ledger.desire(min_workers);
+                    }
                     pool.adopt(seen, now, min_workers);
                 }
                 report_foreign(&settled.pool, observed, index, out);

@@ -41,6 +41,8 @@ pub enum Plant {
     UnclaimedWrite,
     /// A start forgets since when a pool runs.
     ForgottenRun,
+    /// A start beside a running fleet takes it for an idle one.
+    EmptyStart,
     /// A stepped clock does not stop growth.
     ClockGrows,
     /// An override goes on after its expiry.
@@ -53,7 +55,7 @@ pub enum Plant {
 
 impl Plant {
     /// Those that show in any world.
-    pub const ALL: [Plant; 18] = [
+    pub const ALL: [Plant; 19] = [
         Plant::DeadLoop,
         Plant::BlockingStart,
         Plant::DoubleDrain,
@@ -71,6 +73,7 @@ impl Plant {
         Plant::RetryCounts,
         Plant::UnclaimedWrite,
         Plant::ForgottenRun,
+        Plant::EmptyStart,
         Plant::ClockGrows,
     ];
 

@@ -81,6 +81,8 @@ faults! {
     LeaderFrozen = "leader_frozen",
     /// A replica that does not lead is killed.
     FollowerKilled = "follower_killed",
+    /// The journal is lost with everything beside it; every daemon starts anew beside the running fleet.
+    JournalLost = "journal_lost",
     /// The leader's wall clock is stepped, and comes back later.
     ClockStepped = "clock_stepped",
     /// A policy file that does not compile reaches the engine.

@@ -37,6 +37,7 @@ fn rules(plant: Plant) -> &'static [&'static str] {
         | Plant::ZeroIsDirty
         | Plant::HoldThatResets
         | Plant::ForgottenRun
+        | Plant::EmptyStart
         | Plant::ClockGrows
         | Plant::OverrideThatNeverEnds
         | Plant::MissedCalendarMinute
@@ -53,7 +54,6 @@ fn rules(plant: Plant) -> &'static [&'static str] {
         Plant::SequenceGap => &["events: sequence without gap"],
         Plant::StaleCacheScale | Plant::RetryCounts => &["generation: a retry keeps it"],
         Plant::UnclaimedWrite => &["5 a pool is written only once it is claimed"],
-        Plant::OverrideThatNeverEnds | Plant::MissedCalendarMinute => &["policy: "],
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the board says to one policy at one instant.
 
+use smallvec::SmallVec;
 use sunward_policies::facts::Reading;
 use sunward_policies::policy::{OnEstimated, Policy, SignalBinding};
 use sunward_policies::time::Timestamp;
@@ -9,26 +10,11 @@ use crate::board::StreamId;
 use crate::fleet::Pool;
 use crate::signal::Quality;
 
-/// One reading per signal of a policy, with the count of readings so far, in fixed buffers where they fit.
-#[derive(Debug)]
+/// One reading per signal of a policy, with the count of readings so far; few need no allocation.
+#[derive(Debug, Default)]
 pub(super) struct Readings {
-    few: [Reading; Self::FEW],
-    few_samples: [u64; Self::FEW],
-    many: Vec<Reading>,
-    many_samples: Vec<u64>,
-    len: usize,
-}
-
-impl Default for Readings {
-    fn default() -> Self {
-        Readings {
-            few: [Reading::Missing; Self::FEW],
-            few_samples: [0; Self::FEW],
-            many: Vec::new(),
-            many_samples: Vec::new(),
-            len: 0,
-        }
-    }
+    readings: SmallVec<[Reading; Self::FEW]>,
+    samples: SmallVec<[u64; Self::FEW]>,
 }
 
 impl Readings {
@@ -43,41 +29,27 @@ impl Readings {
         context: &Context<'_>,
         next: &mut Earliest,
     ) {
-        self.len = streams.len();
-        self.many.clear();
-        self.many_samples.clear();
-        for (index, (signal, stream)) in policy.signals.iter().zip(streams).enumerate() {
+        self.readings.clear();
+        self.samples.clear();
+        for (signal, stream) in policy.signals.iter().zip(streams) {
             let seen = see(signal, *stream, pool, context);
             next.add_reading(seen.next_change_at);
             let samples = stream.map_or(0, |stream| context.board.stream(stream).readings);
             let reading = seen.reading;
             #[cfg(feature = "plant")]
             let reading = planted_reading(reading, *stream, context);
-            if streams.len() <= Self::FEW {
-                self.few[index] = reading;
-                self.few_samples[index] = samples;
-            } else {
-                self.many.push(reading);
-                self.many_samples.push(samples);
-            }
+            self.readings.push(reading);
+            self.samples.push(samples);
         }
     }
 
     pub(super) fn as_slice(&self) -> &[Reading] {
-        if self.len <= Self::FEW {
-            &self.few[..self.len]
-        } else {
-            &self.many
-        }
+        &self.readings
     }
 
     /// Readings that each stream has had so far.
     pub(super) fn samples(&self) -> &[u64] {
-        if self.len <= Self::FEW {
-            &self.few_samples[..self.len]
-        } else {
-            &self.many_samples
-        }
+        &self.samples
     }
 }
 
@@ -162,6 +134,9 @@ impl Seen {
 #[cfg(feature = "plant")]
 fn planted_reading(reading: Reading, stream: Option<StreamId>, context: &Context<'_>) -> Reading {
     use crate::plant::Plant;
+    if context.plant.is_none() {
+        return reading;
+    }
     let known = stream.map(|stream| context.board.stream(stream));
     let last = known.and_then(|stream| stream.issues().last().copied());
     match (context.plant, reading) {

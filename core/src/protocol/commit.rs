@@ -2,7 +2,7 @@
 //!
 //! No acknowledgement and no effect before the event that led to it is durable. A driver takes
 //! the phases one after another and gives up at the first that fails: what follows a failed
-//! append must not happen.
+//! append must not happen. The engine loop and the simulated world take the same phases.
 
 /// What happens to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::event::{Event, Outcome};
+
 /// The highest term that is followed: more than any daemon can count in its life. A higher one on
 /// an object is a mistake or malice, and following it would leave no room above it.
 pub const TERM_MAX: u64 = 1 << 48;
@@ -124,6 +126,19 @@ impl LeaderGate {
         }
         TermSeen::Raise { above: term }
     }
+}
+
+/// The terms that events tell of, each with its pool: those of observations and of calls' outcomes.
+pub fn terms_seen(events: &[Event]) -> impl Iterator<Item = (&Arc<str>, u64)> {
+    events.iter().filter_map(|event| match event {
+        Event::PoolObserved(seen) => Some((&seen.pool, seen.term?)),
+        Event::ActionSettled(settled) => match &settled.outcome {
+            Outcome::HigherTerm { term } => Some((&settled.pool, *term)),
+            Outcome::Accepted(seen) => Some((&settled.pool, seen.term?)),
+            _ => None,
+        },
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -3,17 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sunward_core::action::{Action, Effects, Envelope, EventKind};
+use sunward_core::action::{Action, Effects, Envelope, EventKind, Scale};
 use sunward_core::engine::Engine;
 use sunward_core::event::{Call, Event, Outcome};
+
+/// A generation, behind the number of journals that were lost before it: each counts from 0.
+type Generation = (u64, u64);
 
 /// One pool's writes.
 #[derive(Clone, Debug, Default)]
 struct Writes {
     /// Generation -> replicas, as ordered.
-    decided: BTreeMap<u64, u32>,
+    decided: BTreeMap<Generation, u32>,
     /// The newest generation that moved the replicas.
-    moved: Option<u64>,
+    moved: Option<Generation>,
     /// The replicas that the last move left behind, whoever made it.
     standing: Option<u32>,
     /// Somebody else scaled the pool, and no new generation has answered it yet.
@@ -39,6 +42,10 @@ pub struct History {
     issued: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// Who appended `started` of a term.
     owners: BTreeMap<u64, (usize, u32)>,
+    /// Journals that were lost so far.
+    journals: u64,
+    /// Which journal's `started` began a term.
+    journal_of: BTreeMap<u64, u64>,
 }
 
 /// A broken rule: its name, and what happened.
@@ -69,6 +76,7 @@ impl History {
     fn event(&mut self, by: (usize, u32), event: &Event, broken: &mut Vec<Broken>) {
         match event {
             Event::Started(started) => {
+                self.journal_of.insert(started.term, self.journals);
                 let owner = *self.owners.entry(started.term).or_insert(by);
                 if owner != by {
                     let detail = format!("term {} was begun twice", started.term);
@@ -87,12 +95,8 @@ impl History {
         }
     }
 
-    fn ordered(
-        &mut self,
-        scale: &sunward_core::action::Scale,
-        engine: &Engine,
-        broken: &mut Vec<Broken>,
-    ) {
+    fn ordered(&mut self, scale: &Scale, engine: &Engine, broken: &mut Vec<Broken>) {
+        let generation = (self.journals, scale.generation);
         let pool = self.pools.entry(scale.pool.clone()).or_default();
         if pool.claimed != scale.term {
             let detail = format!(
@@ -102,7 +106,7 @@ impl History {
             broken.push(("5 a pool is written only once it is claimed", detail));
         }
         let last = pool.decided.last_key_value().map(|(g, r)| (*g, *r));
-        match (pool.decided.get(&scale.generation), last) {
+        match (pool.decided.get(&generation), last) {
             (Some(before), _) if *before != scale.replicas => {
                 let detail = format!(
                     "pool {}: generation {} orders {before} and {}",
@@ -112,18 +116,19 @@ impl History {
             }
             (None, Some((newest, replicas))) => {
                 // A wish that came and went opens generations that were never ordered.
-                let same_wish = replicas == scale.replicas && scale.generation == newest + 1;
+                let same_wish =
+                    replicas == scale.replicas && generation == (newest.0, newest.1 + 1);
                 if same_wish && !std::mem::take(&mut pool.foreign) {
                     let detail = format!(
-                        "pool {}: generation {} orders {} as {newest} did, and nobody else scaled it",
-                        scale.pool, scale.generation, scale.replicas
+                        "pool {}: generation {} orders {} as {} did, and nobody else scaled it",
+                        scale.pool, scale.generation, scale.replicas, newest.1
                     );
                     broken.push(("generation: a retry keeps it", detail));
                 }
             }
             _ => {}
         }
-        pool.decided.insert(scale.generation, scale.replicas);
+        pool.decided.insert(generation, scale.replicas);
         if scale.replicas == 0 {
             self.left_first(&scale.pool, engine, broken);
         }
@@ -189,24 +194,40 @@ impl History {
     }
 
     /// A write of ours changed `spec.replicas` at the API server.
-    pub fn moved(
-        &mut self,
-        pool: &Arc<str>,
-        generation: u64,
-        replicas: u32,
-        broken: &mut Vec<Broken>,
-    ) {
+    pub fn moved(&mut self, scale: &Scale, broken: &mut Vec<Broken>) {
+        let Scale { pool, replicas, .. } = scale;
+        let journal = self.journal_of.get(&scale.term).copied();
+        let generation = (journal.unwrap_or(0), scale.generation);
         let writes = self.pools.entry(pool.clone()).or_default();
-        if writes.decided.get(&generation) != Some(&replicas) {
-            let detail = format!("pool {pool}: ({generation}, {replicas}) was never decided");
+        if writes.decided.get(&generation) != Some(replicas) {
+            let detail = format!(
+                "pool {pool}: ({}, {replicas}) was never decided",
+                scale.generation
+            );
             broken.push(("moves are a subsequence of decided", detail));
         }
         if writes.moved.is_some_and(|newest| newest >= generation) {
-            let detail = format!("pool {pool}: generation {generation} moves it once more");
+            let detail = format!(
+                "pool {pool}: generation {} moves it once more",
+                scale.generation
+            );
             broken.push(("never scaled twice", detail));
         }
-        writes.moved = Some(writes.moved.unwrap_or(0).max(generation));
-        writes.standing = Some(replicas);
+        writes.moved = writes.moved.max(Some(generation));
+        writes.standing = Some(*replicas);
+    }
+
+    /// The journal was lost. Members keep what they acted upon; where sites stand they are told anew.
+    pub fn journal_lost(&mut self, acted: &dyn Fn(&str, &str) -> bool) {
+        self.journals += 1;
+        self.owners.clear();
+        self.stages.clear();
+        for (federation, ids) in &mut self.issued {
+            ids.retain(|id| acted(federation, id));
+        }
+        for writes in self.pools.values_mut() {
+            writes.claimed = 0;
+        }
     }
 
     /// Somebody else changed `spec.replicas`.

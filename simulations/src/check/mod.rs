@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sunward_core::action::{Action, Effects};
+use sunward_core::action::{Action, Effects, Scale};
 use sunward_core::engine::{Digest, Engine};
 use sunward_core::event::Event;
 use sunward_core::invariants;
@@ -23,7 +23,8 @@ pub mod oracle;
 /// Violations kept per run; the first one is the one to read.
 pub const VIOLATIONS_MAX: usize = 20;
 
-/// Digests are compared at every index that this divides, and at the end.
+/// Digests are compared at every index that this divides, and at the end; where every index is
+/// asked for, at each: an encoding of the whole state costs more than all else that is checked.
 pub const DIGEST_EVERY: u64 = 16;
 
 /// A rule that did not hold.
@@ -46,14 +47,16 @@ pub struct Checks {
     pub history: History,
     oracle: Oracle,
     digests: BTreeMap<u64, Digest>,
+    every_digest: bool,
     policies: Option<String>,
     broken: Vec<Broken>,
 }
 
 impl Checks {
-    /// Checkers for a scenario.
-    pub fn new(scenario: &Scenario) -> Checks {
+    /// Checkers for a scenario; with `every_digest` they compare digests at every index.
+    pub fn new(scenario: &Scenario, every_digest: bool) -> Checks {
         Checks {
+            every_digest,
             oracle: Oracle::new(&scenario.policy_files, &scenario.fleet),
             ..Checks::default()
         }
@@ -85,9 +88,7 @@ impl Checks {
         engine: &Engine,
         effects: &Effects,
     ) {
-        for broken in invariants::check(engine) {
-            self.report(at, "core invariants", broken.0);
-        }
+        self.invariants(at, engine);
         let mut broken = std::mem::take(&mut self.broken);
         self.history
             .stepped(by, group, engine, effects, &mut broken);
@@ -143,12 +144,19 @@ impl Checks {
 
     /// A replica has stepped to an index that another stepped before.
     pub fn followed(&mut self, at: Timestamp, engine: &Engine) {
+        self.invariants(at, engine);
         self.digest(at, engine);
+    }
+
+    fn invariants(&mut self, at: Timestamp, engine: &Engine) {
+        for broken in invariants::check(engine) {
+            self.report(at, "core invariants", broken.0);
+        }
     }
 
     fn digest(&mut self, at: Timestamp, engine: &Engine) {
         let index = engine.state().index;
-        if index.is_multiple_of(DIGEST_EVERY) {
+        if self.every_digest || index.is_multiple_of(DIGEST_EVERY) {
             self.compare(at, index, engine.digest());
         }
     }
@@ -182,10 +190,26 @@ impl Checks {
     }
 
     /// A write of ours moved a pool.
-    pub fn moved(&mut self, at: Timestamp, pool: &Arc<str>, generation: u64, replicas: u32) {
+    pub fn moved(&mut self, at: Timestamp, scale: &Scale) {
         let mut broken = std::mem::take(&mut self.broken);
-        self.history.moved(pool, generation, replicas, &mut broken);
+        self.history.moved(scale, &mut broken);
         self.take(at, broken);
+    }
+
+    /// A write that carries `term` took effect on an object that carried `before`.
+    pub fn landed(&mut self, at: Timestamp, pool: &Arc<str>, before: Option<u64>, term: u64) {
+        if let Some(before) = before.filter(|before| *before > term) {
+            let detail = format!("pool {pool}: term {term} writes over term {before}");
+            self.report(at, "5 an object's term never falls", detail);
+        }
+    }
+
+    /// The journal was lost: what it said binds nobody any more, but for what members acted upon.
+    pub fn journal_lost(&mut self, acted: &dyn Fn(&str, &str) -> bool) {
+        self.history.journal_lost(acted);
+        self.oracle.journal_lost();
+        self.digests.clear();
+        self.policies = None;
     }
 
     fn take(&mut self, at: Timestamp, mut broken: Vec<Broken>) {

@@ -241,13 +241,17 @@ impl World<'_> {
     }
 
     fn take_effect(&mut self, pool: usize, order: &Order) {
+        if let Some(checks) = &mut self.checks {
+            let before = self.clusters.homes[pool].term;
+            checks.landed(self.now, &order.pool, before, order.term());
+        }
         let Some(scale) = &order.scale else {
             self.clusters.homes[pool].term = Some(order.term());
             return self.home_changed(pool);
         };
         if self.clusters.homes[pool].wanted != scale.replicas {
             if let Some(checks) = &mut self.checks {
-                checks.moved(self.now, &scale.pool, scale.generation, scale.replicas);
+                checks.moved(self.now, scale);
             }
             self.progress.moved[pool] = self.now;
         }

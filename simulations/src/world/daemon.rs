@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use sunward_core::action::{Action, Effects};
 use sunward_core::engine::{CORE_VERSION, Engine, State};
-use sunward_core::event::{Event, Outcome, Started};
+use sunward_core::event::{Event, Started};
 use sunward_core::protocol::commit::{Commit, Phase};
 use sunward_core::protocol::group::{Group, Request, decode_record};
-use sunward_core::protocol::leader::{LeaderGate, TermSeen};
+use sunward_core::protocol::leader::{LeaderGate, TermSeen, terms_seen};
 use sunward_core::protocol::slot::Slot;
 use sunward_core::time::{Span, Timestamp};
 
@@ -128,19 +128,8 @@ impl World<'_> {
 
     /// Terms come with observations and outcomes; one above ours means another writer.
     fn watch_terms(&mut self, replica: usize, events: &[Event]) {
-        for event in events {
-            let seen = match event {
-                Event::PoolObserved(seen) => seen.term.map(|term| (&seen.pool, term)),
-                Event::ActionSettled(settled) => match &settled.outcome {
-                    Outcome::HigherTerm { term } => Some((&settled.pool, *term)),
-                    Outcome::Accepted(seen) => seen.term.map(|term| (&settled.pool, term)),
-                    _ => None,
-                },
-                _ => None,
-            };
-            if let Some((pool, term)) = seen {
-                self.saw_term(replica, &format!("pool:{pool}").into(), term);
-            }
+        for (pool, term) in terms_seen(events) {
+            self.saw_term(replica, &format!("pool:{pool}").into(), term);
         }
     }
 
@@ -153,6 +142,9 @@ impl World<'_> {
             // Nobody in this world writes an absurd term.
             TermSeen::Ours | TermSeen::Absurd => true,
             TermSeen::Raise { above } => {
+                self.write_down(&format!(
+                    "replica {replica} goes on above term {above} of {object}"
+                ));
                 self.begin_term(replica, above + 1);
                 false
             }
@@ -248,16 +240,23 @@ impl World<'_> {
         };
         let at = self.now.max(self.replicas[replica].engine.state().at);
         let mut commit = (self.options.core.commit)();
+        let mut quiet = false;
         while let Some(phase) = commit.next_phase() {
             match phase {
                 Phase::Append => self.log.count(),
                 Phase::Step => {
-                    let mut effects = std::mem::take(&mut self.effects);
-                    self.replicas[replica].engine.step(at, events, &mut effects);
-                    self.first_look(replica, at, events, &effects);
-                    self.effects = effects;
+                    let engine = &mut self.replicas[replica].engine;
+                    engine.step(at, events, &mut self.effects);
+                    // Most groups ask for nothing, and nobody checks.
+                    quiet = self.effects.is_empty();
+                    if !quiet {
+                        let effects = std::mem::take(&mut self.effects);
+                        self.first_look(replica, at, events, &effects);
+                        self.effects = effects;
+                    }
                 }
                 Phase::Answer => self.answer_tickets(replica, &mut tickets),
+                Phase::Dispatch if quiet => {}
                 Phase::Dispatch => self.dispatch(replica),
             }
         }

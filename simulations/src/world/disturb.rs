@@ -4,7 +4,7 @@
 //! when it does.
 
 use sunward_core::event::{Event, PackedFile};
-use sunward_core::time::Span;
+use sunward_core::time::{Span, Timestamp};
 use sunward_policies::document::SourceFile;
 
 use super::daemon::Ticket;
@@ -91,6 +91,7 @@ impl World<'_> {
             | Fault::CacheStale
             | Fault::WatchLate => self.strike_leader(fault),
             Fault::FollowerKilled => self.strike_follower(),
+            Fault::JournalLost => self.lose_journal(),
         }
     }
 
@@ -138,6 +139,19 @@ impl World<'_> {
         }
         self.set_wanted(pool, wanted);
         self.home_changed(pool);
+    }
+
+    /// The cluster that the options name is gone, as long as the run lasts.
+    pub(super) fn break_cluster(&mut self) {
+        let name = self.options.broken.as_ref().map(|(name, _)| name);
+        let mut servers = self.clusters.servers.iter_mut().enumerate();
+        let found = servers.find(|(_, server)| Some(&server.name) == name);
+        if let Some((number, server)) = found {
+            server.away_until = Timestamp::MAX;
+            server.hangs = true;
+            let missed = Happening::Ends(Ending::ApiMissed(number));
+            self.after(Span::from_secs(3), missed);
+        }
     }
 
     fn strike_redis(&mut self, fault: Fault) {

@@ -10,6 +10,7 @@ use sunward_core::time::{Span, Timestamp};
 use super::daemon::Ticket;
 use super::disturb::Ending;
 use super::{Happening, World};
+use crate::fault::Fault;
 
 /// How long a lease holds without being renewed.
 const LEASE: Span = Span::from_secs(15);
@@ -83,8 +84,40 @@ impl World<'_> {
         }
     }
 
+    /// The journal is lost: objects and streams are as they were, and whoever wrote them is gone.
+    pub(super) fn lose_journal(&mut self) {
+        self.count(Fault::JournalLost);
+        for replica in 0..self.replicas.len() {
+            if self.replicas[replica].alive {
+                self.kill(replica);
+            }
+        }
+        self.log.lose();
+        self.progress.looked_at = 0;
+        self.progress.acknowledged.clear();
+        if let Some(checks) = &mut self.checks {
+            let streams = &self.streams;
+            checks.journal_lost(&|federation, id| streams.has_acted(federation, id));
+        }
+    }
+
+    /// Nothing is known from the journal, and nobody answers who could say what went before.
+    fn is_blind(&self) -> bool {
+        let away = |cluster| self.clusters.is_away(cluster, self.now);
+        self.log.last() == 0
+            && self.now > self.scenario.start
+            && self.streams.is_away(self.now)
+            && (0..self.clusters.servers.len()).all(away)
+    }
+
     /// A process comes back: snapshot, then the log.
     pub(super) fn restart(&mut self, replica: usize) {
+        if self.is_blind() {
+            // It would begin at term 1, and what it says could carry an id of the lost journal: nothing
+            // in the world tells the two apart. Here somebody starts it once something answers.
+            let again = Happening::Ends(Ending::Restart(replica));
+            return self.after(Span::from_secs(10), again);
+        }
         let state = self.log.snapshot.as_ref();
         let state = state.and_then(|(_, bytes)| Engine::decode_snapshot(bytes).ok());
         self.replicas[replica].engine = (self.options.core.engine)(state.unwrap_or_default());

@@ -38,6 +38,11 @@ impl Log {
         }
     }
 
+    /// Everything is gone.
+    pub(super) fn lose(&mut self) {
+        *self = Log::new(self.keep);
+    }
+
     /// Index of the last group.
     pub(super) fn last(&self) -> u64 {
         self.last

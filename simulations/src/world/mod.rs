@@ -76,8 +76,12 @@ pub struct Options {
     pub seed: u64,
     /// Off: no checker looks, and nothing is kept for them.
     pub unchecked: bool,
+    /// Compare digests at every index, which takes most of the time then.
+    pub every_digest: bool,
     /// Write down what happens, line by line.
     pub transcript: bool,
+    /// The API server of this cluster is away from that instant on, and calls to it hang.
+    pub broken: Option<(Arc<str>, Timestamp)>,
     /// The core under test.
     pub core: Core,
 }
@@ -148,6 +152,8 @@ enum Happening {
     Lease,
     /// A power cap begins or ends.
     Caps,
+    /// The API server that is to be away for good goes.
+    Break,
     /// A look from outside, once a minute.
     Look,
 }
@@ -294,7 +300,7 @@ impl<'a> World<'a> {
             armed_kills: 0,
             faults: Counts::default(),
             accounts: Accounts::new(scenario),
-            checks: (!options.unchecked).then(|| Checks::new(scenario)),
+            checks: (!options.unchecked).then(|| Checks::new(scenario, options.every_digest)),
             transcript: options.transcript.then(String::new),
             effects: Effects::default(),
             progress: settle::Progress::new(pools, scenario.start),
@@ -310,6 +316,9 @@ impl<'a> World<'a> {
         }
         if self.checks.is_some() {
             self.after(Span::from_mins(1), Happening::Look);
+        }
+        if let Some((_, at)) = &self.options.broken {
+            self.push(*at, Happening::Break);
         }
         self.take_lease(0);
     }
@@ -351,6 +360,7 @@ impl<'a> World<'a> {
             Happening::Ends(ending) => self.ends(ending),
             Happening::Lease => self.lease_due(),
             Happening::Caps => self.accounts.settle(self.now),
+            Happening::Break => self.break_cluster(),
             Happening::Look => self.look(),
         }
     }

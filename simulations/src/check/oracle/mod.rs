@@ -2,122 +2,29 @@
 //!
 //! It reads the policy's text by itself and follows the journal's groups with a board, a latch
 //! and a planner of its own, written from `semantics.md` and not from the rules' code. It knows
-//! policies of one signal whose conditions compare it with a number; a pool that is governed by
-//! anything else is left out.
+//! policies whose conditions compare signals with numbers, joined by `&&` or by `||`, with minimum
+//! run and rest and with ramps; a pool that is governed by anything else is left out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use sunward_core::engine::Engine;
 use sunward_core::event::{Call, Event, Outcome, PoolObservation};
 use sunward_core::fleet::{Fleet, Pool};
-use sunward_core::signal::{Issue, Scope, StreamKey};
+use sunward_core::signal::{Issue, StreamKey};
 use sunward_core::time::{Span, Timestamp};
-use sunward_core::units::{Basis, Kind};
+use sunward_core::units::Kind;
 use sunward_policies::document::SourceFile;
 
-#[derive(Deserialize)]
-struct Document {
-    spec: Spec,
-}
+use self::read::{Document, Terms, terms};
 
-#[derive(Deserialize)]
-struct Spec {
-    pools: BTreeMap<String, String>,
-    mode: Option<String>,
-    signals: BTreeMap<String, Signal>,
-    activate: Side,
-    release: Side,
-    min_run: Option<String>,
-    min_rest: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Signal {
-    source: String,
-    kind: String,
-    basis: Option<String>,
-    scope: String,
-    scheme: Option<String>,
-    max_age: String,
-    on_missing: OnMissing,
-}
-
-#[derive(Deserialize)]
-struct OnMissing {
-    hold: String,
-    then: String,
-}
-
-#[derive(Deserialize)]
-struct Side {
-    when: String,
-    #[serde(rename = "for")]
-    held: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Comparison {
-    Less,
-    AtMost,
-    More,
-    AtLeast,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Condition {
-    comparison: Comparison,
-    number: f64,
-    held: Span,
-}
-
-impl Condition {
-    fn read(side: &Side, signal: &str) -> Option<Condition> {
-        let words: Vec<&str> = side.when.split_whitespace().collect();
-        let [name, comparison, number] = words[..] else {
-            return None;
-        };
-        let comparison = match comparison {
-            "<" => Comparison::Less,
-            "<=" => Comparison::AtMost,
-            ">" => Comparison::More,
-            ">=" => Comparison::AtLeast,
-            _ => return None,
-        };
-        (name == signal).then_some(Condition {
-            comparison,
-            number: number.parse().ok()?,
-            held: side
-                .held
-                .as_deref()
-                .map_or(Some(Span::ZERO), |text| Span::parse(text).ok())?,
-        })
-    }
-
-    fn holds(&self, value: f64) -> bool {
-        match self.comparison {
-            Comparison::Less => value < self.number,
-            Comparison::AtMost => value <= self.number,
-            Comparison::More => value > self.number,
-            Comparison::AtLeast => value >= self.number,
-        }
-    }
-}
+mod read;
 
 /// A policy as it governs one pool.
 #[derive(Clone, Debug)]
 struct Governed {
     pool: Arc<Pool>,
-    stream: StreamKey,
-    kind: Kind,
-    activate: Condition,
-    release: Condition,
-    max_age: Span,
-    hold: Span,
-    then_release: bool,
-    min_run: Span,
-    min_rest: Span,
+    terms: Terms,
     state: Option<Course>,
     given_up: bool,
 }
@@ -132,6 +39,7 @@ struct Course {
     restarted_at: Option<Timestamp>,
     started_at: Option<Timestamp>,
     stopped_at: Option<Timestamp>,
+    stepped_at: Option<Timestamp>,
 }
 
 /// What a pool should be told, where the engine says otherwise.
@@ -143,7 +51,7 @@ pub struct Difference {
     pub expected: u32,
     /// Workers that the engine wants.
     pub found: u32,
-    /// The engine wants more although the signal has no fresh value.
+    /// The engine wants more although a signal has no fresh value.
     pub grew_blind: bool,
 }
 
@@ -185,7 +93,7 @@ impl Oracle {
                             .all(|(k, v)| pool.labels.get(k) == Some(v));
                         if selects && !observes {
                             let entry = governed.entry(pool.name.clone()).or_default();
-                            entry.push(govern(spec, pool, fleet));
+                            entry.push(govern(terms(spec, pool, fleet), pool));
                         }
                     }
                     // A richer policy than this reads: nobody knows which pools it governs.
@@ -198,14 +106,26 @@ impl Oracle {
             Err(_) => None,
         };
         let pools: Vec<Governed> = governed.into_values().filter_map(one).collect();
-        let boards = pools
-            .iter()
-            .map(|pool| (pool.stream.clone(), Vec::new()))
+        let signals = pools.iter().flat_map(|pool| &pool.terms.signals);
+        let boards = signals
+            .map(|signal| (signal.stream.clone(), Vec::new()))
             .collect();
         Oracle {
             pools,
             boards,
             ..Oracle::default()
+        }
+    }
+
+    /// The journal was lost: pools are adopted anew, and nothing is known of any stream.
+    pub fn journal_lost(&mut self) {
+        self.term = 0;
+        self.clock_stepped = false;
+        for pool in &mut self.pools {
+            pool.state = None;
+        }
+        for issues in self.boards.values_mut() {
+            issues.clear();
         }
     }
 
@@ -224,20 +144,17 @@ impl Oracle {
             let Some(course) = &mut pool.state else {
                 continue;
             };
-            let issues = self.boards.get(&pool.stream).map_or(&[][..], Vec::as_slice);
-            let value = fresh(issues, at, pool.max_age, pool.kind);
-            let limits = Limits {
-                activate: &pool.activate,
-                release: &pool.release,
-                hold: pool.hold,
-                then_release: pool.then_release,
-                min: pool.pool.min_workers,
-                max: pool.pool.max_workers,
-                min_run: pool.min_run,
-                min_rest: pool.min_rest,
-            };
+            let signals = pool.terms.signals.iter();
+            let values: Vec<Option<f64>> = signals
+                .map(|signal| {
+                    let issues = self.boards.get(&signal.stream);
+                    let issues = issues.map_or(&[][..], Vec::as_slice);
+                    fresh(issues, at, signal.max_age, signal.stream.kind)
+                })
+                .collect();
             let before = course.wanted;
-            let expected = course.plan(at, value, &limits, self.clock_stepped);
+            let bounds = (pool.pool.min_workers, pool.pool.max_workers);
+            let expected = course.plan(at, &values, &pool.terms, bounds, self.clock_stepped);
             let known = engine.state().pools.get(&pool.pool.name);
             let wanted = known.and_then(|state| state.ledger.desired);
             if let Some(wanted) = wanted.filter(|wanted| *wanted != expected) {
@@ -245,7 +162,7 @@ impl Oracle {
                     pool: pool.pool.name.clone(),
                     expected,
                     found: wanted,
-                    grew_blind: wanted > before && value.is_none(),
+                    grew_blind: wanted > before && values.contains(&None),
                 });
                 // One difference makes others: this pool is not looked at any more.
                 pool.state = None;
@@ -294,44 +211,10 @@ impl Oracle {
     }
 }
 
-fn govern(spec: &Spec, pool: &Arc<Pool>, fleet: &Fleet) -> Option<Governed> {
-    let (name, signal) = spec
-        .signals
-        .first_key_value()
-        .filter(|_| spec.signals.len() == 1)?;
-    let scope = match (signal.scope.as_str(), &signal.scheme) {
-        ("site", None) => Scope::Site(pool.site.clone()),
-        ("zone", Some(scheme)) => Scope::Zone {
-            scheme: scheme.as_str().into(),
-            code: fleet.site(&pool.site)?.zones.get(scheme.as_str())?.clone(),
-        },
-        _ => return None,
-    };
-    let kind = Kind::parse(&signal.kind)?;
-    let basis = match &signal.basis {
-        Some(basis) => Some(Basis::parse(basis)?),
-        None => None,
-    };
-    let optional = |text: &Option<String>| match text {
-        Some(text) => Span::parse(text).ok(),
-        None => Some(Span::ZERO),
-    };
+fn govern(terms: Option<Terms>, pool: &Arc<Pool>) -> Option<Governed> {
     Some(Governed {
         pool: pool.clone(),
-        stream: StreamKey {
-            source: signal.source.as_str().into(),
-            kind,
-            scope,
-            basis,
-        },
-        kind,
-        activate: Condition::read(&spec.activate, name)?,
-        release: Condition::read(&spec.release, name)?,
-        max_age: Span::parse(&signal.max_age).ok()?,
-        hold: Span::parse(&signal.on_missing.hold).ok()?,
-        then_release: signal.on_missing.then == "release",
-        min_run: optional(&spec.min_run)?,
-        min_rest: optional(&spec.min_rest)?,
+        terms: terms?,
         state: None,
         given_up: false,
     })
@@ -342,17 +225,6 @@ fn fresh(issues: &[Issue], at: Timestamp, max_age: Span, kind: Kind) -> Option<f
     let covering = issues.iter().filter(|issue| issue.covers(at));
     let winner = covering.max_by(|a, b| a.precedence(b, kind))?;
     winner.value.filter(|_| at < winner.received_at + max_age)
-}
-
-struct Limits<'a> {
-    activate: &'a Condition,
-    release: &'a Condition,
-    hold: Span,
-    then_release: bool,
-    min: u32,
-    max: u32,
-    min_run: Span,
-    min_rest: Span,
 }
 
 impl Course {
@@ -367,6 +239,7 @@ impl Course {
             restarted_at: None,
             started_at: since.filter(|_| running),
             stopped_at: since.filter(|_| !running),
+            stepped_at: since,
         }
     }
 
@@ -374,53 +247,67 @@ impl Course {
     fn plan(
         &mut self,
         now: Timestamp,
-        value: Option<f64>,
-        limits: &Limits<'_>,
+        values: &[Option<f64>],
+        terms: &Terms,
+        (min, max): (u32, u32),
         clock_stepped: bool,
     ) -> u32 {
-        let asked = match self.judge(now, value, limits) {
-            Intent::Activate => limits.max,
-            Intent::Release => limits.min,
-            Intent::Hold => self.wanted.clamp(limits.min, limits.max),
+        // Outside its bounds a pool moves to the nearest one at once.
+        let current = self.wanted.clamp(min, max);
+        let asked = match self.judge(now, values, terms, min) {
+            Intent::Activate => max,
+            Intent::Release => min,
+            Intent::Hold => current,
         };
         let within = |since: Option<Timestamp>, span: Span| since.is_some_and(|at| at + span > now);
-        let outside = self.wanted < limits.min || self.wanted > limits.max;
-        let stays = !outside
-            && ((asked > self.wanted
-                && (clock_stepped
-                    || (self.wanted == limits.min && within(self.stopped_at, limits.min_rest))))
-                || (asked < self.wanted && within(self.started_at, limits.min_run)));
-        if stays || asked == self.wanted {
-            return self.wanted;
+        let resting = current == min;
+        let up = asked > current;
+        let kept = if up {
+            clock_stepped || (resting && within(self.stopped_at, terms.min_rest))
+        } else {
+            within(self.started_at, terms.min_run)
+        };
+        let step = if up { terms.up } else { terms.down };
+        let target = match step {
+            _ if kept => current,
+            // The first step away from rest is free.
+            Some(step) if !(up && resting) && within(self.stepped_at, step.every) => current,
+            Some(step) if up => asked.min(current.saturating_add(step.workers)),
+            Some(step) => asked.max(current.saturating_sub(step.workers)),
+            None => asked,
+        };
+        if target == self.wanted {
+            return target;
         }
-        if self.wanted <= limits.min && asked > limits.min {
+        if self.wanted <= min && target > min {
             self.started_at = Some(now);
         }
-        if self.wanted > limits.min && asked <= limits.min {
+        if self.wanted > min && target <= min {
             self.stopped_at = Some(now);
         }
-        self.wanted = asked;
-        asked
+        self.stepped_at = Some(now);
+        self.wanted = target;
+        target
     }
 
-    fn judge(&mut self, now: Timestamp, value: Option<f64>, limits: &Limits<'_>) -> Intent {
+    fn judge(&mut self, now: Timestamp, values: &[Option<f64>], terms: &Terms, min: u32) -> Intent {
         let grace_from = self.restarted_at.take().map_or(now, |at| at.min(now));
-        let latched = *self.latched.get_or_insert(self.wanted > limits.min);
-        let Some(value) = value else {
-            return self.unknown(now, latched, grace_from, limits);
+        let latched = *self.latched.get_or_insert(self.wanted > min);
+        let Some(leaving) = leaving(values, terms, latched) else {
+            return self.unknown(now, values, latched, grace_from, terms);
         };
         self.unknown_since = None;
-        let condition = if latched {
-            limits.release
-        } else {
-            limits.activate
-        };
-        if !condition.holds(value) {
+        if !leaving {
             self.pending_since = None;
             return stand(latched);
         }
+        let side = if latched {
+            &terms.release
+        } else {
+            &terms.activate
+        };
         let since = *self.pending_since.get_or_insert(now);
-        if since + condition.held > now {
+        if since + side.held > now {
             return stand(latched);
         }
         self.pending_since = None;
@@ -432,15 +319,29 @@ impl Course {
     fn unknown(
         &mut self,
         now: Timestamp,
+        values: &[Option<f64>],
         latched: bool,
         grace_from: Timestamp,
-        limits: &Limits<'_>,
+        terms: &Terms,
     ) -> Intent {
         let since = *self.unknown_since.get_or_insert(grace_from);
-        if since + limits.hold <= now {
+        let activate_unknown = !latched && terms.activate.holds(values).is_none();
+        let side = if activate_unknown {
+            &terms.activate
+        } else {
+            &terms.release
+        };
+        // The signals that leave it unknown, and whose hold is over.
+        let mut over = terms.signals.iter().enumerate().filter(|(index, signal)| {
+            side.reads(*index) && values[*index].is_none() && since + signal.hold <= now
+        });
+        if over.clone().next().is_some() {
             self.pending_since = None;
-            if limits.then_release {
-                self.latched = Some(false);
+        }
+        if over.any(|(_, signal)| signal.then_release) {
+            self.latched = Some(false);
+            if latched && leaving(values, terms, false).is_some() {
+                self.unknown_since = None;
             }
         }
         if latched && self.latched == Some(true) {
@@ -448,6 +349,18 @@ impl Course {
         } else {
             Intent::Release
         }
+    }
+}
+
+/// Whether the condition to change state holds. What could not be stopped is not started.
+fn leaving(values: &[Option<f64>], terms: &Terms, latched: bool) -> Option<bool> {
+    let release = terms.release.holds(values);
+    if latched {
+        return release;
+    }
+    match terms.activate.holds(values) {
+        Some(true) => release.map(|_| true),
+        other => other,
     }
 }
 
