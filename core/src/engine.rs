@@ -704,9 +704,11 @@ impl Engine {
             return false;
         }
         let again = self.state.at + sunward_policies::time::Span::from_secs(10);
-        if let Some(pool) = self.pool_mut(id)
-            && pool.wake_at.is_none()
-        {
+        let Some(pool) = self.pool_mut(id) else {
+            return true;
+        };
+        pool.disturb();
+        if pool.wake_at.is_none() {
             pool.wake_at = Some(again);
             self.timers.set(id, again);
         }

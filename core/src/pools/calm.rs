@@ -45,6 +45,12 @@ impl PoolState {
         self.calm = Derived(all.then_some(Calm { until, situations }));
     }
 
+    /// Something else happened than a settling: what the last one was based on no longer counts.
+    #[cfg(feature = "plant")]
+    pub(crate) fn disturb(&mut self) {
+        self.calm = Derived(None);
+    }
+
     /// When to settle it next, if nothing has changed for this pool that only readings and the time
     /// have touched.
     pub fn stays(
