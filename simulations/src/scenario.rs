@@ -197,7 +197,10 @@ impl Scenario {
         let mut policies: Vec<SourceFile> = policies.collect();
         for name in document.policy_files {
             let text = read_file(&name);
-            let text = text.map_err(|problem| ScenarioError::Policy { file: name.clone(), problem })?;
+            let text = text.map_err(|problem| ScenarioError::Policy {
+                file: name.clone(),
+                problem,
+            })?;
             policies.push(file(name, text));
         }
         let scenario = Scenario {

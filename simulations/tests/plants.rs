@@ -11,9 +11,10 @@ use sunward_core::plant::Plant;
 use sunward_core::protocol::commit::Commit;
 use sunward_core::protocol::leader::LeaderGate;
 use sunward_simulations::report::run_seed;
+use sunward_simulations::scenario::Scenario;
 use sunward_simulations::world::{Core, Options};
 
-use common::scenario;
+use common::{policies, scenario};
 
 /// Each bug is caught within this time.
 const CAUGHT_WITHIN: Duration = Duration::from_secs(60);
@@ -58,8 +59,7 @@ fn rules(plant: Plant) -> &'static [&'static str] {
 }
 
 /// Plants bugs into the runs of a scenario, and returns what was said about those that were missed.
-fn missed(name: &str, plants: &[Plant]) -> Vec<String> {
-    let scenario = scenario(name);
+fn missed(scenario: &Scenario, plants: &[Plant]) -> Vec<String> {
     let mut missed = Vec::new();
     for plant in plants.iter().copied() {
         let began = Instant::now();
@@ -69,7 +69,7 @@ fn missed(name: &str, plants: &[Plant]) -> Vec<String> {
                 core: planted(plant),
                 ..Options::default()
             };
-            let outcome = run_seed(&scenario, &options);
+            let outcome = run_seed(scenario, &options);
             let violations = outcome.map_or_else(
                 |words| vec![("2 step is total", words)],
                 |outcome| {
@@ -104,7 +104,7 @@ fn missed(name: &str, plants: &[Plant]) -> Vec<String> {
 
 #[test]
 fn every_planted_bug_is_caught() {
-    let missed = missed("storm", &Plant::ALL);
+    let missed = missed(&scenario("storm"), &Plant::ALL);
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
@@ -113,6 +113,6 @@ fn every_planted_bug_is_caught() {
 fn every_planted_bug_of_the_policy_language_is_caught() {
     let mut plants = Plant::OPERATED.to_vec();
     plants.push(Plant::BudgetThatForgets);
-    let missed = missed("policies", &plants);
+    let missed = missed(&policies(), &plants);
     assert!(missed.is_empty(), "{missed:#?}");
 }

@@ -167,7 +167,9 @@ impl SourceSpec {
         let mut issued = start;
         while issued < start + length {
             let first = rows.partition_point(|row| row.to <= issued);
-            let about = rows[first..].iter().take_while(|row| row.from < issued + forecast.ahead);
+            let about = rows[first..]
+                .iter()
+                .take_while(|row| row.from < issued + forecast.ahead);
             for row in about {
                 let off = 1.0 + forecast.error * (2.0 * errors.unit() - 1.0);
                 let value = grid(row.value * off);
@@ -249,7 +251,10 @@ pub(super) fn source_spec(
     if every < Span::from_secs(1) {
         return Err(wrong(format!("{path}: `every` is at least 1s")));
     }
-    let forecast = found.forecast.map(|ahead| forecast(path, every, length, &ahead)).transpose()?;
+    let forecast = found
+        .forecast
+        .map(|ahead| forecast(path, every, length, &ahead))
+        .transpose()?;
     let silent = optional_span(path, found.silent_until.as_ref())?;
     Ok(SourceSpec {
         stream: StreamKey {
@@ -279,13 +284,18 @@ fn forecast(
         error: found.error,
     };
     let bounds = "a forecast: `every` at least 1m, `ahead` at least one reading, `error` 0 to 1";
-    if forecast.every < Span::from_mins(1) || forecast.ahead < step || !(0.0..=1.0).contains(&forecast.error) {
+    if forecast.every < Span::from_mins(1)
+        || forecast.ahead < step
+        || !(0.0..=1.0).contains(&forecast.error)
+    {
         return Err(wrong(format!("{path}: {bounds}")));
     }
     let issues = length.as_millis() / forecast.every.as_millis() + 1;
     let each = forecast.ahead.as_millis() / step.as_millis() + 1;
     if issues.saturating_mul(each) > SAMPLES_MAX {
-        let words = format!("a forecast of more than {SAMPLES_MAX} values: look ahead less far, or less often");
+        let words = format!(
+            "a forecast of more than {SAMPLES_MAX} values: look ahead less far, or less often"
+        );
         return Err(wrong(format!("{path}: {words}")));
     }
     Ok(forecast)

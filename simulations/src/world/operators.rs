@@ -123,12 +123,25 @@ impl World<'_> {
         };
         self.note_fault(fault);
         if self.transcript.is_some() {
-            let until = event.ends_at.map_or("its end".to_owned(), |end| end.to_string());
-            let (id, revision, kind, target) = (&event.id, event.revision, event.kind, event.target);
-            let words = format!("{id} revision {revision}: {kind:?} {target:?} {:?}", event.status);
-            self.write_down(&format!("{words} for {} from {} to {until}", event.scope, event.starts_at));
+            let until = event
+                .ends_at
+                .map_or("its end".to_owned(), |end| end.to_string());
+            let (id, revision, kind, target) =
+                (&event.id, event.revision, event.kind, event.target);
+            let words = format!(
+                "{id} revision {revision}: {kind:?} {target:?} {:?}",
+                event.status
+            );
+            self.write_down(&format!(
+                "{words} for {} from {} to {until}",
+                event.scope, event.starts_at
+            ));
         }
-        self.tell(leader, vec![Event::GridEventAccepted(event)], Ticket::Nobody);
+        self.tell(
+            leader,
+            vec![Event::GridEventAccepted(event)],
+            Ticket::Nobody,
+        );
     }
 
     fn new_call(&mut self, fault: Fault) -> GridEvent {
@@ -144,7 +157,9 @@ impl World<'_> {
         let sites: Vec<_> = self.scenario.fleet.sites().collect();
         let site = sites[dice.below(sites.len())];
         let zones: Vec<_> = site.zones.iter().collect();
-        let zone = zones.get(dice.below(zones.len())).filter(|_| dice.chance(0.3));
+        let zone = zones
+            .get(dice.below(zones.len()))
+            .filter(|_| dice.chance(0.3));
         let scope = match zone {
             Some((scheme, code)) => Scope::Zone {
                 scheme: Arc::clone(scheme),
@@ -165,7 +180,11 @@ impl World<'_> {
         };
         if self.desk.calls.len() == CALLS_MAX {
             // The oldest goes on by itself, if it has an end.
-            let ended = self.desk.calls.iter().position(|call| call.ends_at.is_some());
+            let ended = self
+                .desk
+                .calls
+                .iter()
+                .position(|call| call.ends_at.is_some());
             self.desk.calls.remove(ended.unwrap_or(0));
         }
         self.desk.calls.push(event.clone());
@@ -174,8 +193,15 @@ impl World<'_> {
 
     fn any_interval(&mut self) -> (Timestamp, Option<Timestamp>) {
         let ahead = self.dice.operators.span(Span::ZERO, Span::from_mins(20));
-        let soon = if self.dice.operators.chance(0.5) { Span::ZERO } else { ahead };
-        let lasts = self.dice.operators.span(Span::from_mins(2), Span::from_mins(75));
+        let soon = if self.dice.operators.chance(0.5) {
+            Span::ZERO
+        } else {
+            ahead
+        };
+        let lasts = self
+            .dice
+            .operators
+            .span(Span::from_mins(2), Span::from_mins(75));
         let open = self.dice.operators.chance(0.1);
         let starts_at = (self.now + soon).min(self.scenario.faults_end);
         let ends_at = (starts_at + lasts).min(self.scenario.faults_end);
@@ -258,16 +284,26 @@ impl World<'_> {
             return;
         };
         let coordination = self.replicas[leader].engine.coordination();
-        let sums: Vec<_> = coordination.budgets().iter().filter(|part| part.is_sum()).collect();
+        let sums: Vec<_> = coordination
+            .budgets()
+            .iter()
+            .filter(|part| part.is_sum())
+            .collect();
         let Some(part) = sums.get(self.dice.operators.below(sums.len())) else {
             return;
         };
         let (budget, place, limit) = (part.budget.clone(), part.part.clone(), part.limit);
-        let (low, high) = if self.dice.operators.chance(0.5) { (900, 1_000) } else { (0, 600) };
+        let (low, high) = if self.dice.operators.chance(0.5) {
+            (900, 1_000)
+        } else {
+            (0, 600)
+        };
         let thousandths = (low + self.dice.operators.below(high - low + 1)) as i64;
         let spent = limit / 1_000 * thousandths;
         self.note_fault(Fault::BudgetNearlySpent);
-        self.write_down(&format!("budget {budget} {place}: {spent} of {limit} spent"));
+        self.write_down(&format!(
+            "budget {budget} {place}: {spent} of {limit} spent"
+        ));
         let event = Event::BudgetSet {
             budget,
             part: place,

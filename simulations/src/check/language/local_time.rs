@@ -17,7 +17,11 @@ fn local(zone: Tz, at: Timestamp) -> Option<DateTime<Tz>> {
 }
 
 /// The windows of a calendar that begin between two instants.
-pub(super) fn windows(cron: &Cron, from: Timestamp, to: Timestamp) -> Option<Vec<(Timestamp, Timestamp)>> {
+pub(super) fn windows(
+    cron: &Cron,
+    from: Timestamp,
+    to: Timestamp,
+) -> Option<Vec<(Timestamp, Timestamp)>> {
     let zone: Tz = cron.time_zone.parse().ok()?;
     let lasts = Span::parse(&cron.lasts).ok()?;
     let fields: Vec<&str> = cron.cron.split_whitespace().collect();
@@ -120,9 +124,15 @@ mod tests {
         let (from, to) = (at("2026-03-27T00:00:00Z"), at("2026-03-31T00:00:00Z"));
         let nights = windows(&cron("0 22 * * MON-FRI", "8h"), from, to).unwrap();
         let begins = [at("2026-03-27T21:00:00Z"), at("2026-03-30T20:00:00Z")];
-        assert_eq!(nights.iter().map(|window| window.0).collect::<Vec<_>>(), begins);
+        assert_eq!(
+            nights.iter().map(|window| window.0).collect::<Vec<_>>(),
+            begins
+        );
         let weekends = windows(&cron("0 0 * * SAT", "2d"), from, to).unwrap();
-        assert_eq!(weekends, [(at("2026-03-27T23:00:00Z"), at("2026-03-29T23:00:00Z"))]);
+        assert_eq!(
+            weekends,
+            [(at("2026-03-27T23:00:00Z"), at("2026-03-29T23:00:00Z"))]
+        );
         assert!(windows(&cron("*/5 22 * * *", "8h"), from, to).is_none());
     }
 
@@ -131,8 +141,14 @@ mod tests {
         let zone = chrono_tz::Europe::Berlin;
         let noon = at("2026-03-28T12:00:00Z");
         assert_eq!(Period::Day.end(zone, noon), at("2026-03-28T23:00:00Z"));
-        assert_eq!(Period::Day.end(zone, at("2026-03-29T12:00:00Z")), at("2026-03-29T22:00:00Z"));
+        assert_eq!(
+            Period::Day.end(zone, at("2026-03-29T12:00:00Z")),
+            at("2026-03-29T22:00:00Z")
+        );
         assert_eq!(Period::Week.end(zone, noon), at("2026-03-29T22:00:00Z"));
-        assert_eq!(Period::Month.end(chrono_tz::UTC, noon), at("2026-04-01T00:00:00Z"));
+        assert_eq!(
+            Period::Month.end(chrono_tz::UTC, noon),
+            at("2026-04-01T00:00:00Z")
+        );
     }
 }

@@ -77,11 +77,16 @@ impl Boards {
 
     /// The value that may be believed at `at`.
     fn believed(&self, stream: &Stream, at: Timestamp) -> Option<f64> {
-        let covering = self.issues(&stream.key).iter().filter(|issue| issue.covers(at));
+        let covering = self
+            .issues(&stream.key)
+            .iter()
+            .filter(|issue| issue.covers(at));
         let winner = covering.max_by(|a, b| a.precedence(b, stream.key.kind))?;
         let guessed = matches!(winner.quality, Quality::Estimated | Quality::Forecast);
         let fresh = at < winner.received_at + stream.max_age;
-        winner.value.filter(|_| fresh && (stream.guesses || !guessed))
+        winner
+            .value
+            .filter(|_| fresh && (stream.guesses || !guessed))
     }
 }
 
@@ -145,14 +150,19 @@ impl Language {
 
     /// What acts on a pool now.
     fn acting(&self, pool: &Pool) -> Acting {
-        let about = self.overrides.values().filter(|known| covers(&known.scope, pool));
+        let about = self
+            .overrides
+            .values()
+            .filter(|known| covers(&known.scope, pool));
         let strength = |effect: OverrideEffect| match effect {
             OverrideEffect::On { .. } => 0,
             OverrideEffect::Off => 1,
             OverrideEffect::Freeze => 2,
         };
         Acting {
-            pin: about.map(|known| known.effect).max_by_key(|effect| strength(*effect)),
+            pin: about
+                .map(|known| known.effect)
+                .max_by_key(|effect| strength(*effect)),
             limited: self.limits(&pool.site).next().is_some(),
         }
     }
@@ -160,10 +170,14 @@ impl Language {
     /// The grid events that act on a site at the last step.
     fn calls_at<'a>(&'a self, site: &'a str) -> impl Iterator<Item = &'a GridEvent> + 'a {
         let fleet = self.fleet.as_ref();
-        let zones = fleet.and_then(|fleet| fleet.site(site)).map(|site| &site.zones);
+        let zones = fleet
+            .and_then(|fleet| fleet.site(site))
+            .map(|site| &site.zones);
         self.calls.values().filter(move |call| match &call.scope {
             Scope::Site(name) => name.as_ref() == site,
-            Scope::Zone { scheme, code } => zones.is_some_and(|zones| zones.get(scheme) == Some(code)),
+            Scope::Zone { scheme, code } => {
+                zones.is_some_and(|zones| zones.get(scheme) == Some(code))
+            }
         })
     }
 
@@ -195,7 +209,10 @@ impl Language {
         self.see(at, engine);
         self.look(at, engine, actions, broken);
         self.calls = all_calls;
-        self.calls.retain(|_, call| call.ends_at.is_none_or(|end| at < end + Span::from_mins(24 * 60)));
+        self.calls.retain(|_, call| {
+            call.ends_at
+                .is_none_or(|end| at < end + Span::from_mins(24 * 60))
+        });
         self.remember(engine);
     }
 
@@ -233,7 +250,12 @@ impl Language {
                     self.calls.insert(key, call.clone());
                 }
             }
-            Event::BudgetSet { budget, part, spent, .. } => {
+            Event::BudgetSet {
+                budget,
+                part,
+                spent,
+                ..
+            } => {
                 for book in &mut self.books {
                     book.set_spent(budget, part, *spent);
                 }

@@ -68,7 +68,9 @@ impl Rulebook {
 
     pub(super) fn governs(&self, pool: &Pool) -> bool {
         let pools = &self.document.spec.pools;
-        pools.iter().all(|(label, value)| pool.labels.get(label) == Some(value))
+        pools
+            .iter()
+            .all(|(label, value)| pool.labels.get(label) == Some(value))
     }
 
     /// The streams of its signals for a pool, by the signals' names.
@@ -88,8 +90,10 @@ impl Rulebook {
                     signal.stream(pool, fleet)
                 });
                 let streams = streams.collect();
-                self.limits.extend(sums::limit(&self.name, budget, pools.clone()));
-                self.sums.extend(sums::sum(&self.name, budget, &part, pools, streams));
+                self.limits
+                    .extend(sums::limit(&self.name, budget, pools.clone()));
+                self.sums
+                    .extend(sums::sum(&self.name, budget, &part, pools, streams));
             }
         }
         self.streams_in_use = governed
@@ -109,16 +113,22 @@ impl Rulebook {
     }
 
     pub(super) fn count(&mut self, at: Timestamp, draws: &[i128], boards: &Boards) {
-        self.sums.iter_mut().for_each(|sum| sum.count(at, draws, boards));
+        self.sums
+            .iter_mut()
+            .for_each(|sum| sum.count(at, draws, boards));
     }
 
     pub(super) fn set_spent(&mut self, budget: &str, part: &str, spent: i64) {
-        self.sums.iter_mut().for_each(|sum| sum.set(budget, part, spent));
+        self.sums
+            .iter_mut()
+            .for_each(|sum| sum.set(budget, part, spent));
     }
 
     /// A sum that a pool is in is spent.
     pub(super) fn is_spent_for(&self, pool: usize) -> bool {
-        self.sums.iter().any(|sum| sum.pools.contains(&pool) && sum.is_spent())
+        self.sums
+            .iter()
+            .any(|sum| sum.pools.contains(&pool) && sum.is_spent())
     }
 
     /// At most so many of its sites change at a time.
@@ -155,14 +165,21 @@ fn openings(document: &Document, from: Timestamp, to: Timestamp) -> Option<Vec<O
         return None;
     }
     let opening = |rule: &text::Rule| {
-        let Side { when, held: None, samples: None } = &rule.activate else {
+        let Side {
+            when,
+            held: None,
+            samples: None,
+        } = &rule.activate
+        else {
             return None;
         };
         let (calendar, rest) = match when.split_once("&&") {
             Some((calendar, rest)) => (calendar, Some(rest)),
             None => (when.as_str(), None),
         };
-        let cron = spec.calendars.get(calendar.trim().strip_prefix("calendar.")?)?;
+        let cron = spec
+            .calendars
+            .get(calendar.trim().strip_prefix("calendar.")?)?;
         let below = match rest {
             None => None,
             Some(rest) => {

@@ -89,7 +89,9 @@ impl Language {
             Some(OverrideEffect::On { workers }) => {
                 let book = watched.policy.map(|policy| &self.books[policy]);
                 let free = book.is_none_or(|book| book.is_alone() && !book.is_spent_for(index));
-                let asked = workers.unwrap_or(pool.max_workers).clamp(pool.min_workers, pool.max_workers);
+                let asked = workers
+                    .unwrap_or(pool.max_workers)
+                    .clamp(pool.min_workers, pool.max_workers);
                 if free && !acting.limited && !self.clock_stepped && wanted < asked {
                     let detail = format!("pool {}: {wanted} of {asked} wanted", pool.name);
                     broken.push(("override: on is obeyed at once", detail));
@@ -109,17 +111,27 @@ impl Language {
         broken: &mut Vec<Broken>,
     ) {
         let book = watched.policy.map(|policy| &self.books[policy]);
-        let Some((book, openings)) = book.and_then(|book| Some((book, book.openings.as_ref()?))) else {
+        let Some((book, openings)) = book.and_then(|book| Some((book, book.openings.as_ref()?)))
+        else {
             return;
         };
         let pool = &watched.pool;
         let open = |opening: &super::rulebook::Opening| {
             let windows = opening.windows.iter();
-            windows.filter(|(from, to)| *from <= at && at < *to).map(|window| window.1).max()
+            windows
+                .filter(|(from, to)| *from <= at && at < *to)
+                .map(|window| window.1)
+                .max()
         };
         if openings.iter().all(|opening| open(opening).is_none()) {
-            let running = watched.started_at.is_some_and(|since| at < since + book.min_run);
-            if wanted > pool.min_workers && !running && acting.pin.is_none() && watched.before.is_some() {
+            let running = watched
+                .started_at
+                .is_some_and(|since| at < since + book.min_run);
+            if wanted > pool.min_workers
+                && !running
+                && acting.pin.is_none()
+                && watched.before.is_some()
+            {
                 let detail = format!("pool {}: {wanted} workers wanted", pool.name);
                 broken.push(("calendar: outside its windows a pool rests", detail));
             }
@@ -129,7 +141,8 @@ impl Language {
             return;
         }
         let starts = openings.iter().any(|opening| {
-            let long = open(opening).is_some_and(|end| end >= at + pool.ready_after + opening.least);
+            let long =
+                open(opening).is_some_and(|end| end >= at + pool.ready_after + opening.least);
             let holds = opening.below.is_none_or(|(signal, number)| {
                 let stream = watched.streams.get(signal).and_then(Option::as_ref);
                 let value = stream.and_then(|stream| self.boards.believed(stream, at));
@@ -156,15 +169,22 @@ impl Language {
             return;
         };
         let book = &self.books[policy];
-        let young = watched.started_at.is_some_and(|since| at < since + book.min_run);
+        let young = watched
+            .started_at
+            .is_some_and(|since| at < since + book.min_run);
         if after > before || !young {
             return;
         }
         let off = acting.pin == Some(OverrideEffect::Off);
         let called = self.releases_on_dispatch(watched);
         if !(off || acting.limited || called || book.is_spent_for(index)) {
-            let since = watched.started_at.map_or_else(String::new, |since| since.to_string());
-            let detail = format!("pool {}: {before} -> {after}, started {since}", watched.pool.name);
+            let since = watched
+                .started_at
+                .map_or_else(String::new, |since| since.to_string());
+            let detail = format!(
+                "pool {}: {before} -> {after}, started {since}",
+                watched.pool.name
+            );
             broken.push(("min_run: only what may breaks it", detail));
         }
     }
@@ -175,10 +195,15 @@ impl Language {
         let Some(policy) = watched.policy else {
             return false;
         };
-        let acts = self.calls_at(site).any(|call| call.kind == GridEventKind::Dispatch);
+        let acts = self
+            .calls_at(site)
+            .any(|call| call.kind == GridEventKind::Dispatch);
         acts && match self.books[policy].on_dispatch() {
             "release" => true,
-            percent => match percent.strip_suffix('%').and_then(|number| number.trim().parse().ok()) {
+            percent => match percent
+                .strip_suffix('%')
+                .and_then(|number| number.trim().parse().ok())
+            {
                 Some(percent) => self.tier(site, percent).is_none(),
                 None => false,
             },
@@ -193,12 +218,19 @@ impl Language {
     }
 
     /// Nothing grows without a value that may be believed, unless an operator or the policy says so.
-    fn grew_knowing(&self, at: Timestamp, watched: &Watched, acting: Acting, broken: &mut Vec<Broken>) {
+    fn grew_knowing(
+        &self,
+        at: Timestamp,
+        watched: &Watched,
+        acting: Acting,
+        broken: &mut Vec<Broken>,
+    ) {
         let (Some(policy), Some((before, after))) = (watched.policy, watched.change()) else {
             return;
         };
         let on = matches!(acting.pin, Some(OverrideEffect::On { .. }));
-        if after <= before.max(watched.pool.min_workers) || on || self.books[policy].starts_blind() {
+        if after <= before.max(watched.pool.min_workers) || on || self.books[policy].starts_blind()
+        {
             return;
         }
         let known = |stream: &Option<super::Stream>| {
@@ -218,14 +250,27 @@ impl Language {
         };
         for site in fleet.sites() {
             let name = site.name.as_ref();
-            let percent = engine.state().power_percent.get(&site.name).copied().unwrap_or(100);
+            let percent = engine
+                .state()
+                .power_percent
+                .get(&site.name)
+                .copied()
+                .unwrap_or(100);
             let (minimum, most_percent, most_kw) = self.allowed(name);
-            let here = self.pools.iter().filter(|watched| watched.pool.site == site.name);
-            let above = |watched: &&Watched| watched.wanted.is_some_and(|wanted| wanted > watched.pool.min_workers);
+            let here = self
+                .pools
+                .iter()
+                .filter(|watched| watched.pool.site == site.name);
+            let above = |watched: &&Watched| {
+                watched
+                    .wanted
+                    .is_some_and(|wanted| wanted > watched.pool.min_workers)
+            };
             let running = here.clone().filter(above).count();
-            let kw: f64 = here.clone().map(|watched| {
-                f64::from(watched.wanted.unwrap_or(0)) * watched.pool.training_kw
-            }).sum();
+            let kw: f64 = here
+                .clone()
+                .map(|watched| f64::from(watched.wanted.unwrap_or(0)) * watched.pool.training_kw)
+                .sum();
             let kw = kw * f64::from(percent) / 100.0;
             let too_much = minimum
                 || most_percent.is_some_and(|most| percent > most)
@@ -234,12 +279,16 @@ impl Language {
                 let detail = format!("site {name}: {running} pools run, {kw} kW at {percent} %");
                 broken.push(("grid: limits and emergencies are obeyed at once", detail));
             }
-            let acts = self.calls_at(name).any(|call| call.kind != GridEventKind::Test);
+            let acts = self
+                .calls_at(name)
+                .any(|call| call.kind != GridEventKind::Test);
             if !acts && percent != 100 {
                 let detail = format!("site {name}: {percent} %");
                 broken.push(("grid: full power once nothing acts", detail));
             }
-            let called = self.calls_at(name).any(|call| call.kind == GridEventKind::Dispatch);
+            let called = self
+                .calls_at(name)
+                .any(|call| call.kind == GridEventKind::Dispatch);
             for watched in here.filter(|watched| called && watched.wanted.is_some()) {
                 self.dispatched(watched, percent, broken);
             }
@@ -248,7 +297,10 @@ impl Language {
 
     /// A dispatch acts on a pool that no operator has taken over.
     fn dispatched(&self, watched: &Watched, percent: u8, broken: &mut Vec<Broken>) {
-        let Some(policy) = watched.policy.filter(|_| self.acting(&watched.pool).pin.is_none()) else {
+        let Some(policy) = watched
+            .policy
+            .filter(|_| self.acting(&watched.pool).pin.is_none())
+        else {
             return;
         };
         let asked = self.books[policy].on_dispatch().strip_suffix('%');
@@ -260,7 +312,9 @@ impl Language {
             }
             return;
         }
-        let grew = watched.change().is_some_and(|(before, after)| after > before);
+        let grew = watched
+            .change()
+            .is_some_and(|(before, after)| after > before);
         if self.releases_on_dispatch(watched) && grew {
             let detail = format!("pool {} grows", watched.pool.name);
             broken.push(("grid: a dispatch is answered", detail));
@@ -280,7 +334,11 @@ impl Language {
                     };
                     let wanted = watched.wanted.unwrap_or(0);
                     let frozen = self.acting(&watched.pool).pin == Some(OverrideEffect::Freeze);
-                    let stays = if frozen { wanted } else { wanted.min(watched.pool.min_workers) };
+                    let stays = if frozen {
+                        wanted
+                    } else {
+                        wanted.min(watched.pool.min_workers)
+                    };
                     used += each * f64::from(wanted);
                     firm += each * f64::from(stays);
                 }
@@ -297,9 +355,12 @@ impl Language {
                 for index in &sum.pools {
                     let watched = &self.pools[*index];
                     let frozen = self.acting(&watched.pool).pin == Some(OverrideEffect::Freeze);
-                    let runs = watched.wanted.is_some_and(|wanted| wanted > watched.pool.min_workers);
+                    let runs = watched
+                        .wanted
+                        .is_some_and(|wanted| wanted > watched.pool.min_workers);
                     if runs && !frozen {
-                        let detail = format!("{} is spent, and {} runs", sum.budget, watched.pool.name);
+                        let detail =
+                            format!("{} is spent, and {} runs", sum.budget, watched.pool.name);
                         broken.push(("budget: what is spent is spent", detail));
                     }
                 }
@@ -320,7 +381,10 @@ impl Language {
         let spend = &account.spend;
         if spend.since == engine.state().at && i128::from(spend.spent) != sum.spent() {
             let (theirs, ours) = (spend.spent, sum.spent());
-            let detail = format!("{} {}: {theirs} by its account, {ours} drawn", sum.budget, sum.part);
+            let detail = format!(
+                "{} {}: {theirs} by its account, {ours} drawn",
+                sum.budget, sum.part
+            );
             broken.push(("budget: what was spent is counted", detail));
         }
     }
@@ -347,12 +411,18 @@ impl Language {
                         || book.is_spent_for(index);
                     site.1 = true;
                     site.2 |= down && forced;
-                } else if watched.changed_at.is_some_and(|changed| at < changed + within) {
+                } else if watched
+                    .changed_at
+                    .is_some_and(|changed| at < changed + within)
+                {
                     site.0 |= watched.wanted != Some(watched.ready);
                 }
             }
             let changing = sites.values().filter(|site| site.0 || site.1).count();
-            let chosen = sites.values().filter(|site| site.1 && !site.0 && !site.2).count();
+            let chosen = sites
+                .values()
+                .filter(|site| site.1 && !site.0 && !site.2)
+                .count();
             if chosen > 0 && changing > most as usize {
                 let detail = format!("policy {}: {changing} sites change, {most} may", book.name);
                 broken.push(("blast radius: sites change in turn", detail));

@@ -145,5 +145,6 @@ impl Signal {
 
 /// A span that may be left out.
 pub(super) fn span(text: Option<&str>) -> Span {
-    text.and_then(|text| Span::parse(text).ok()).unwrap_or(Span::ZERO)
+    text.and_then(|text| Span::parse(text).ok())
+        .unwrap_or(Span::ZERO)
 }
