@@ -28,7 +28,7 @@ impl Language {
                 continue;
             };
             let acting = self.acting(&watched.pool);
-            self.bounds(watched, wanted, broken);
+            bounds(watched, wanted, broken);
             self.pinned(index, watched, wanted, acting, broken);
             self.in_its_windows(at, watched, wanted, acting, broken);
             self.ran_long_enough(at, index, watched, acting, broken);
@@ -51,14 +51,6 @@ impl Language {
         if let Some(id) = ours.difference(&theirs).next() {
             let detail = format!("{id} was set and does not act");
             broken.push(("override: it acts until it ends", detail));
-        }
-    }
-
-    fn bounds(&self, watched: &Watched, wanted: u32, broken: &mut Vec<Broken>) {
-        let (min, max) = (watched.pool.min_workers, watched.pool.max_workers);
-        if !(min..=max).contains(&wanted) {
-            let detail = format!("pool {}: {wanted}, not {min} to {max}", watched.pool.name);
-            broken.push(("bounds", detail));
         }
     }
 
@@ -348,7 +340,7 @@ impl Language {
                 }
             }
             for sum in book.sums.iter().filter(|sum| sum.counted()) {
-                self.sum_is_right(sum, engine, broken);
+                sum_is_right(sum, engine, broken);
                 if !sum.is_spent() {
                     continue;
                 }
@@ -365,27 +357,6 @@ impl Language {
                     }
                 }
             }
-        }
-    }
-
-    /// Where the engine has counted a sum up to now, it has counted what we have.
-    fn sum_is_right(&self, sum: &super::sums::Sum, engine: &Engine, broken: &mut Vec<Broken>) {
-        let accounts = &engine.state().accounts.budgets;
-        let same = |account: &&sunward_core::coordination::Account| {
-            account.budget.as_ref() == sum.budget && account.part.as_ref() == sum.part
-        };
-        let Some(account) = accounts.iter().find(same) else {
-            let detail = format!("{} {} has no account", sum.budget, sum.part);
-            return broken.push(("budget: what was spent is counted", detail));
-        };
-        let spend = &account.spend;
-        if spend.since == engine.state().at && i128::from(spend.spent) != sum.spent() {
-            let (theirs, ours) = (spend.spent, sum.spent());
-            let detail = format!(
-                "{} {}: {theirs} by its account, {ours} drawn",
-                sum.budget, sum.part
-            );
-            broken.push(("budget: what was spent is counted", detail));
         }
     }
 
@@ -448,5 +419,34 @@ impl Language {
                 broken.push(("grid: a test changes nothing", format!("{id}: {action:?}")));
             }
         }
+    }
+}
+
+fn bounds(watched: &Watched, wanted: u32, broken: &mut Vec<Broken>) {
+    let (min, max) = (watched.pool.min_workers, watched.pool.max_workers);
+    if !(min..=max).contains(&wanted) {
+        let detail = format!("pool {}: {wanted}, not {min} to {max}", watched.pool.name);
+        broken.push(("bounds", detail));
+    }
+}
+
+/// Where the engine has counted a sum up to now, it has counted what we have.
+fn sum_is_right(sum: &super::sums::Sum, engine: &Engine, broken: &mut Vec<Broken>) {
+    let accounts = &engine.state().accounts.budgets;
+    let same = |account: &&sunward_core::coordination::Account| {
+        account.budget.as_ref() == sum.budget && account.part.as_ref() == sum.part
+    };
+    let Some(account) = accounts.iter().find(same) else {
+        let detail = format!("{} {} has no account", sum.budget, sum.part);
+        return broken.push(("budget: what was spent is counted", detail));
+    };
+    let spend = &account.spend;
+    if spend.since == engine.state().at && i128::from(spend.spent) != sum.spent() {
+        let (theirs, ours) = (spend.spent, sum.spent());
+        let detail = format!(
+            "{} {}: {theirs} by its account, {ours} drawn",
+            sum.budget, sum.part
+        );
+        broken.push(("budget: what was spent is counted", detail));
     }
 }

@@ -1,6 +1,6 @@
 //! Budgets, counted by the checkers themselves: in exact integers, piece by piece between two steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono_tz::Tz;
@@ -160,9 +160,9 @@ impl Sum {
 
     /// The first instant after `from` at which a weight may be another.
     fn next_cut(&self, from: Timestamp, boards: &Boards) -> Timestamp {
-        let mut seen: BTreeMap<&StreamKey, ()> = BTreeMap::new();
+        let mut seen: BTreeSet<&StreamKey> = BTreeSet::new();
         let streams = self.streams.iter().flatten();
-        let streams = streams.filter(|stream| seen.insert(&stream.key, ()).is_none());
+        let streams = streams.filter(|stream| seen.insert(&stream.key));
         let instants = streams.flat_map(|stream| {
             let issues = boards.issues(&stream.key).iter();
             issues.flat_map(|issue| {
