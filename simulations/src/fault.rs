@@ -87,6 +87,32 @@ faults! {
     ClockStepped = "clock_stepped",
     /// A policy file that does not compile reaches the engine.
     PolicyBroken = "policy_broken",
+    /// The leader is killed and stays away for up to two hours.
+    LeaderAway = "leader_away",
+    /// An issue of a forecast comes hours late.
+    ForecastLate = "forecast_late",
+    /// An issue of a forecast never comes.
+    ForecastMissing = "forecast_missing",
+    /// An operator sets an override: on, off or freeze.
+    OverrideSet = "override_set",
+    /// An operator ends an override before its time.
+    OverrideCleared = "override_cleared",
+    /// An override's time is over. Follows from those that are set; a rate of its own means nothing.
+    OverrideExpired = "override_expired",
+    /// A call for demand response.
+    GridDispatch = "grid_dispatch",
+    /// The grid operator limits a site or a zone.
+    GridLimit = "grid_limit",
+    /// An emergency of the grid.
+    GridEmergency = "grid_emergency",
+    /// A drill of the grid.
+    GridTest = "grid_test",
+    /// A new revision of a grid event, or a late old one.
+    GridRevised = "grid_revised",
+    /// A grid event is called off.
+    GridCancelled = "grid_cancelled",
+    /// An operator says that a budget is spent, nearly or not at all.
+    BudgetNearlySpent = "budget_nearly_spent",
 }
 
 impl Fault {

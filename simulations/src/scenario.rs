@@ -9,37 +9,38 @@
 //! append: 3ms         # how long a group takes to become durable, on average
 //! fleet: |            # as fleet.yaml
 //! policies: [|...]    # as policy files; `--policy FILE` replaces them
+//! policy_files: [...] # more of them, by name
 //! work_hours: 17.86   # site-hours of training to do; absent = no end
 //! sources:            # who sends what: a stream and a series
 //!   - {source: watttime, kind: carbon_intensity, basis: marginal, zone: {scheme: wt, code: A},
 //!      every: 5m, lag: 2s, series: {curtailment: {inside: 20, outside: 400, duty: 0.3, cycle: 5h}}}
+//!   - {source: pv, kind: surplus_power, site: a, every: 15m, forecast: {every: 1h, ahead: 12h, error: 0.2},
+//!      series: {solar: {latitude: 52.5, peak_kw: 20}}}  # issues about the time ahead instead of readings
 //! caps: [{site: a, from: 16h, to: 19h, allowed: 0.75}]  # power caps of the utility
-//! faults: {signal_late: 0.2, ...}                       # per site and hour
+//! faults: {signal_late: 0.2, override_set: 0.1, ...}    # per site and hour, what operators do included
 //! ```
 //!
 //! Spans are written as in policies (`5m`, `48h`); `from` and `to` count from the start. Kinds of
-//! series: `curtailment`, `t1`, `solar`, `wind`, `prices`, `meter`, `constant`, `csv`.
+//! series: `curtailment`, `t1`, `solar`, `wind`, `prices`, `meter`, `constant`, `csv`. A source with
+//! `own_draw: true` measures at the grid connection: what the site's ready workers draw is taken off its values.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 use sunward_core::fleet::Fleet;
-use sunward_core::signal::{Scope, StreamKey};
 use sunward_core::time::{Span, Timestamp};
-use sunward_core::units::{Basis, Kind};
 use sunward_policies::document::SourceFile;
 use sunward_policies::policy::PolicySet;
 use sunward_policies::yaml::{Entries, Spanned, read_yaml};
 
-use crate::draw::Draws;
-use crate::energy::{Battery, Meter, Rounds};
+use crate::energy::Rounds;
 use crate::fault::Fault;
-use crate::generate::curtailment::Curtailment;
-use crate::generate::prices::Prices;
-use crate::generate::solar::Solar;
-use crate::generate::t1;
-use crate::generate::wind::Wind;
-use crate::trace::{self, Columns, Sample};
+use crate::trace::Sample;
+
+mod source;
+
+use self::source::SourceDocument;
+pub use self::source::{Forecast, SourceSpec};
 
 /// Most replicas of the daemon.
 pub const REPLICAS_MAX: usize = 7;
@@ -62,6 +63,14 @@ pub enum ScenarioError {
         /// What is wrong.
         problem: String,
     },
+    /// A policy file that it names.
+    #[error("policy file {file}: {problem}")]
+    Policy {
+        /// As the scenario names it.
+        file: String,
+        /// What is wrong.
+        problem: String,
+    },
 }
 
 /// Reads a file that a scenario names; the scenario's own folder is the caller's business.
@@ -78,7 +87,10 @@ struct Document {
     replicas: usize,
     append: Option<Spanned<String>>,
     fleet: String,
+    #[serde(default)]
     policies: Vec<String>,
+    #[serde(default)]
+    policy_files: Vec<String>,
     work_hours: Option<f64>,
     sources: Vec<SourceDocument>,
     #[serde(default)]
@@ -92,111 +104,11 @@ fn one() -> usize {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct SourceDocument {
-    source: String,
-    kind: Spanned<String>,
-    basis: Option<Spanned<String>>,
-    zone: Option<ZoneDocument>,
-    site: Option<String>,
-    every: Spanned<String>,
-    lag: Option<Spanned<String>>,
-    silent_until: Option<Spanned<String>>,
-    series: SeriesDocument,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ZoneDocument {
-    scheme: String,
-    code: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct CapDocument {
     site: String,
     from: Spanned<String>,
     to: Spanned<String>,
     allowed: f64,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum SeriesDocument {
-    Curtailment {
-        inside: f64,
-        outside: f64,
-        duty: f64,
-        cycle: String,
-        #[serde(default)]
-        noise: f64,
-    },
-    T1(String),
-    Solar {
-        latitude: f64,
-        #[serde(default)]
-        longitude: f64,
-        peak_kw: f64,
-        #[serde(default)]
-        clouds: f64,
-    },
-    Wind {
-        mean_speed: f64,
-        rated_kw: f64,
-    },
-    Prices {
-        mean: f64,
-        swing: f64,
-        #[serde(default)]
-        negative: f64,
-    },
-    Meter {
-        latitude: f64,
-        #[serde(default)]
-        longitude: f64,
-        peak_kw: f64,
-        #[serde(default)]
-        clouds: f64,
-        base_kw: f64,
-        #[serde(default)]
-        battery_kwh: f64,
-        #[serde(default)]
-        battery_kw: f64,
-    },
-    Constant(f64),
-    Csv {
-        file: String,
-        time_column: String,
-        value_column: String,
-        issued_column: Option<String>,
-    },
-}
-
-/// A series before its seed is known.
-#[derive(Clone, Debug, PartialEq)]
-enum Series {
-    Curtailment(Curtailment),
-    T1(crate::generate::WindowSeries),
-    Solar(Solar),
-    Wind(Wind),
-    Prices(Prices),
-    Meter(Meter),
-    Constant(f64),
-    Trace(Arc<[Sample]>),
-}
-
-/// One source of one stream.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SourceSpec {
-    /// The stream that it sends.
-    pub stream: StreamKey,
-    /// Length of one reading.
-    pub every: Span,
-    /// From the start of a reading's interval until it is sent.
-    pub lag: Span,
-    /// Nothing is sent before this instant.
-    pub silent_until: Timestamp,
-    series: Series,
 }
 
 /// A power cap of the utility.
@@ -276,12 +188,21 @@ impl Scenario {
         let fleet = Fleet::parse(&fleet_file).map_err(all)?;
         let sources = document.sources.into_iter();
         let sources: Result<Vec<_>, _> = sources
-            .map(|source| source_spec(path, start, source, read_file))
+            .map(|source| source::source_spec(path, start, duration, source, read_file))
             .collect();
         let caps = document.caps.into_iter();
         let caps: Result<Vec<_>, _> = caps.map(|found| cap(path, start, found, &fleet)).collect();
         let policies = document.policies.into_iter().enumerate();
         let policies = policies.map(|(i, text)| file(format!("{path} (policy {})", i + 1), text));
+        let mut policies: Vec<SourceFile> = policies.collect();
+        for name in document.policy_files {
+            let text = read_file(&name);
+            let text = text.map_err(|problem| ScenarioError::Policy {
+                file: name.clone(),
+                problem,
+            })?;
+            policies.push(file(name, text));
+        }
         let scenario = Scenario {
             name: name.to_owned(),
             description: document.description,
@@ -299,7 +220,7 @@ impl Scenario {
             rounds: Rounds::PUBLISHED,
             faults: faults(path, document.faults)?,
         };
-        scenario.with_policies(policies.collect())
+        scenario.with_policies(policies)
     }
 
     /// The same under other policy files.
@@ -320,41 +241,9 @@ impl Scenario {
         self.end - self.start
     }
 
-    /// What a source's readings are under `seed`.
+    /// What a source sends under `seed`.
     pub fn samples(&self, source: &SourceSpec, seed: u64) -> Vec<Sample> {
-        let mut draws = Draws::new(seed, &format!("series:{}", source.stream));
-        let (start, length, step) = (self.start, self.length(), source.every);
-        let rows = match &source.series {
-            Series::Trace(samples) => return samples.to_vec(),
-            Series::Curtailment(series) => series.rows(start, length, step, &mut draws),
-            Series::Solar(series) => series.rows(start, length, step, &mut draws),
-            Series::Wind(series) => series.rows(start, length, step, &mut draws),
-            Series::Prices(series) => series.rows(start, length, step, &mut draws),
-            Series::Meter(meter) => meter.rows(start, length, step, &mut draws),
-            Series::T1(series) => {
-                let series = crate::generate::WindowSeries { start, ..*series };
-                series.rows(length).collect()
-            }
-            Series::Constant(value) => {
-                let count = length.as_millis() / step.as_millis().max(1) + 1;
-                let row = |i: i64| {
-                    let from = start + Span::from_millis(step.as_millis() * i);
-                    crate::generate::Row {
-                        from,
-                        to: from + step,
-                        value: *value,
-                    }
-                };
-                (0..count).map(row).collect()
-            }
-        };
-        let sample = |row: crate::generate::Row| Sample {
-            from: row.from,
-            to: row.to,
-            value: Some(row.value),
-            issued_at: None,
-        };
-        rows.into_iter().map(sample).collect()
+        source.samples(self.start, self.length(), seed)
     }
 }
 
@@ -426,160 +315,4 @@ fn faults(path: &str, found: Option<Entries<f64>>) -> Result<Vec<(Fault, f64)>, 
         Ok((fault, rate.value))
     };
     entries.into_iter().map(rate).collect()
-}
-
-fn source_spec(
-    path: &str,
-    start: Timestamp,
-    found: SourceDocument,
-    read_file: ReadFile<'_>,
-) -> Result<SourceSpec, ScenarioError> {
-    let Some(kind) = Kind::parse(&found.kind.value) else {
-        return Err(wrong(format!(
-            "{path}: no kind of signal `{}`",
-            found.kind.value
-        )));
-    };
-    let basis = match &found.basis {
-        None => None,
-        Some(word) => match Basis::parse(&word.value) {
-            Some(basis) => Some(basis),
-            None => return Err(wrong(format!("{path}: no basis `{}`", word.value))),
-        },
-    };
-    let scope = match (found.zone, found.site) {
-        (Some(zone), None) => Scope::Zone {
-            scheme: zone.scheme.into(),
-            code: zone.code.into(),
-        },
-        (None, Some(site)) => Scope::Site(site.into()),
-        _ => return Err(wrong(format!("{path}: a source has a zone or a site"))),
-    };
-    let every = span(path, &found.every)?;
-    if every < Span::from_secs(1) {
-        return Err(wrong(format!("{path}: `every` is at least 1s")));
-    }
-    let silent = optional_span(path, found.silent_until.as_ref())?;
-    Ok(SourceSpec {
-        stream: StreamKey {
-            source: found.source.into(),
-            kind,
-            scope,
-            basis,
-        },
-        every,
-        lag: optional_span(path, found.lag.as_ref())?.unwrap_or(Span::ZERO),
-        silent_until: start + silent.unwrap_or(Span::ZERO),
-        series: series(path, found.series, every, read_file)?,
-    })
-}
-
-fn series(
-    path: &str,
-    found: SeriesDocument,
-    every: Span,
-    read_file: ReadFile<'_>,
-) -> Result<Series, ScenarioError> {
-    let solar = |latitude, longitude, peak_kw, clouds| Solar {
-        latitude,
-        longitude,
-        peak_kw,
-        clouds,
-    };
-    Ok(match found {
-        SeriesDocument::Curtailment {
-            inside,
-            outside,
-            duty,
-            cycle,
-            noise,
-        } => {
-            let cycle = Span::parse(&cycle).map_err(|error| wrong(format!("{path}: {error}")))?;
-            Series::Curtailment(Curtailment {
-                inside,
-                outside,
-                duty,
-                cycle,
-                noise,
-            })
-        }
-        SeriesDocument::T1(zone) => {
-            let known = t1::ZONES.iter().find(|series| series.zone == zone);
-            let missing = || wrong(format!("{path}: table T1 has no zone `{zone}`"));
-            Series::T1(*known.ok_or_else(missing)?)
-        }
-        SeriesDocument::Solar {
-            latitude,
-            longitude,
-            peak_kw,
-            clouds,
-        } => Series::Solar(solar(latitude, longitude, peak_kw, clouds)),
-        SeriesDocument::Wind {
-            mean_speed,
-            rated_kw,
-        } => Series::Wind(Wind {
-            mean_speed,
-            rated_kw,
-        }),
-        SeriesDocument::Prices {
-            mean,
-            swing,
-            negative,
-        } => Series::Prices(Prices {
-            mean,
-            swing,
-            negative,
-        }),
-        SeriesDocument::Meter {
-            latitude,
-            longitude,
-            peak_kw,
-            clouds,
-            base_kw,
-            battery_kwh,
-            battery_kw,
-        } => Series::Meter(Meter {
-            solar: solar(latitude, longitude, peak_kw, clouds),
-            base_kw,
-            battery: battery(battery_kwh, battery_kw),
-        }),
-        SeriesDocument::Constant(value) => Series::Constant(value),
-        SeriesDocument::Csv {
-            file,
-            time_column,
-            value_column,
-            issued_column,
-        } => {
-            let columns = Columns {
-                time: time_column,
-                value: value_column,
-                issued: issued_column,
-                interval: Some(every),
-            };
-            Series::Trace(trace_file(&file, &columns, read_file)?)
-        }
-    })
-}
-
-/// A battery that begins half full; none without a capacity.
-fn battery(capacity_kwh: f64, power_kw: f64) -> Option<Battery> {
-    (capacity_kwh > 0.0).then_some(Battery {
-        capacity_kwh,
-        power_kw,
-        charge_kwh: capacity_kwh / 2.0,
-    })
-}
-
-fn trace_file(
-    file: &str,
-    columns: &Columns,
-    read_file: ReadFile<'_>,
-) -> Result<Arc<[Sample]>, ScenarioError> {
-    let problem = |problem: String| ScenarioError::Series {
-        file: file.to_owned(),
-        problem,
-    };
-    let text = read_file(file).map_err(problem)?;
-    let samples = trace::read(&text, columns).map_err(|error| problem(error.to_string()))?;
-    Ok(samples.into())
 }

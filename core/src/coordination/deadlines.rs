@@ -197,7 +197,7 @@ impl Desk<'_> {
                 if from >= end {
                     break;
                 }
-                let (score, to) = slot(ahead, part.policy, member.id, from, length);
+                let (score, to) = slot(ahead, part.policy, member.id, from, length, now);
                 let to = to.min(end);
                 let work = workers.saturating_mul((to - from).as_millis());
                 slots.push(Slot {
@@ -225,14 +225,21 @@ impl Desk<'_> {
 
 /// The score of a pool from an instant on, and the end of that slot: where the score changes, or a whole length since the
 /// epoch is full, so that slots do not move with the clock.
+///
+/// Time ahead of which nothing is known any more is one slot, however long: what is unknown comes last and raises nothing
+/// before it is the present, so that its parts would be alike.
 fn slot(
     ahead: &dyn Ahead,
     policy: u32,
     pool: u32,
     from: Timestamp,
     length: Span,
+    now: Timestamp,
 ) -> (Option<f64>, Timestamp) {
     let (score, until) = ahead.score(policy, pool, from);
+    if score.is_none() && until.is_none() && from > now {
+        return (None, Timestamp::MAX);
+    }
     let millis = length.as_millis();
     let full = from
         .as_millis()

@@ -2,7 +2,8 @@
 //!
 //! The rules are the numbered invariants of the architecture as far as this world can see them,
 //! the core's own [`invariants`], the [`history`] of writes and events, and the [`oracle`]'s
-//! independent reading of the policy. A checker only looks; it never repairs.
+//! independent reading of the policy, and what the policy [`language`] promises. A checker only looks; it never
+//! repairs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +15,12 @@ use sunward_core::invariants;
 use sunward_core::time::Timestamp;
 
 use self::history::{Broken, History};
+use self::language::Language;
 use self::oracle::Oracle;
 use crate::scenario::Scenario;
 
 pub mod history;
+pub mod language;
 pub mod oracle;
 
 /// Violations kept per run; the first one is the one to read.
@@ -46,6 +49,7 @@ pub struct Checks {
     /// Writes and events.
     pub history: History,
     oracle: Oracle,
+    language: Language,
     digests: BTreeMap<u64, Digest>,
     every_digest: bool,
     policies: Option<String>,
@@ -58,6 +62,7 @@ impl Checks {
         Checks {
             every_digest,
             oracle: Oracle::new(&scenario.policy_files, &scenario.fleet),
+            language: Language::new(scenario),
             ..Checks::default()
         }
     }
@@ -92,6 +97,9 @@ impl Checks {
         let mut broken = std::mem::take(&mut self.broken);
         self.history
             .stepped(by, group, engine, effects, &mut broken);
+        let actions = &effects.actions;
+        self.language
+            .follow(at, group, engine, actions, &mut broken);
         self.take(at, broken);
         for difference in self.oracle.follow(at, group, engine) {
             let detail = format!(
@@ -208,6 +216,7 @@ impl Checks {
     pub fn journal_lost(&mut self, acted: &dyn Fn(&str, &str) -> bool) {
         self.history.journal_lost(acted);
         self.oracle.journal_lost();
+        self.language.journal_lost();
         self.digests.clear();
         self.policies = None;
     }

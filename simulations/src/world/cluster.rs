@@ -167,6 +167,12 @@ impl Clusters {
         now < self.servers[cluster].away_until
     }
 
+    /// What the ready workers of a site draw in training, kW.
+    pub(super) fn draw_kw(&self, site: usize) -> f64 {
+        let here = self.homes.iter().filter(|home| home.site == site);
+        here.map(|home| f64::from(home.ready()) * home.pool.training_kw).sum()
+    }
+
     /// The highest term on any object that can be read.
     pub(super) fn highest_term(&self, now: Timestamp) -> u64 {
         let readable = self

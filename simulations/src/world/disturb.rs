@@ -25,6 +25,8 @@ pub(super) enum Ending {
     Restart(usize),
     /// A wall clock is right again.
     Clock(Life),
+    /// The time of the override of this number is over.
+    Override(u64),
     /// No more faults.
     Everything,
 }
@@ -85,6 +87,7 @@ impl World<'_> {
             | Fault::RedisEmptied
             | Fault::RedisRolledBack => self.strike_redis(fault),
             Fault::LeaderKilled
+            | Fault::LeaderAway
             | Fault::LeaderFrozen
             | Fault::ClockStepped
             | Fault::PolicyBroken
@@ -92,6 +95,16 @@ impl World<'_> {
             | Fault::WatchLate => self.strike_leader(fault),
             Fault::FollowerKilled => self.strike_follower(),
             Fault::JournalLost => self.lose_journal(),
+            Fault::ForecastLate | Fault::ForecastMissing => self.strike_forecast(fault),
+            Fault::OverrideExpired => {}
+            Fault::OverrideSet | Fault::OverrideCleared => self.operate(fault),
+            Fault::GridDispatch
+            | Fault::GridLimit
+            | Fault::GridEmergency
+            | Fault::GridTest
+            | Fault::GridRevised
+            | Fault::GridCancelled => self.call(fault),
+            Fault::BudgetNearlySpent => self.set_budget(),
         }
     }
 
@@ -107,6 +120,19 @@ impl World<'_> {
             source.zero_until = until;
         }
         self.count(fault);
+    }
+
+    /// The next issue of some forecast.
+    fn strike_forecast(&mut self, fault: Fault) {
+        let ahead = |source: &&mut super::signals::Source| source.next_issue().is_some();
+        let mut ahead: Vec<_> = self.sources.iter_mut().filter(ahead).collect();
+        let which = self.dice.faults.below(ahead.len());
+        let late = self.dice.faults.span(Span::from_mins(20), Span::from_mins(300));
+        let Some(source) = ahead.get_mut(which) else {
+            return;
+        };
+        source.spoil_issue((fault == Fault::ForecastLate).then_some(late));
+        self.note_fault(fault);
     }
 
     fn strike_cluster(&mut self, fault: Fault) {
@@ -175,6 +201,10 @@ impl World<'_> {
         self.count(fault);
         match fault {
             Fault::LeaderKilled => self.kill(leader),
+            Fault::LeaderAway => {
+                let away = self.fault_span(Span::from_mins(10), Span::from_mins(120));
+                self.kill_for(leader, away.max(Span::from_secs(3)));
+            }
             Fault::LeaderFrozen => {
                 let length = self
                     .dice
@@ -245,7 +275,9 @@ impl World<'_> {
                 }
             }
             Ending::ApiBack(server) => self.api_back(server),
+            Ending::Override(number) => self.override_over(number),
             Ending::Everything => {
+                self.end_calls();
                 self.armed_calls.clear();
                 self.armed_hosts.clear();
                 self.armed_signals.clear();

@@ -67,6 +67,15 @@ impl World<'_> {
 
     /// Kills a process. Its lease runs out by itself.
     pub(super) fn kill(&mut self, replica: usize) {
+        let down = self
+            .dice
+            .faults
+            .span(Span::from_secs(3), Span::from_secs(60));
+        self.kill_for(replica, down);
+    }
+
+    /// The same; it is started again after `down`.
+    pub(super) fn kill_for(&mut self, replica: usize, down: Span) {
         let tickets = self.replicas[replica].forget();
         self.send_again(tickets);
         let known = &mut self.replicas[replica];
@@ -74,10 +83,6 @@ impl World<'_> {
         known.life += 1;
         known.tailing = false;
         known.frozen_until = Timestamp::MIN;
-        let down = self
-            .dice
-            .faults
-            .span(Span::from_secs(3), Span::from_secs(60));
         self.after(down, Happening::Ends(Ending::Restart(replica)));
         if self.holder == Some(replica) && self.replicas.len() > 1 {
             self.after(LEASE, Happening::Lease);

@@ -29,6 +29,7 @@ mod daemon;
 mod disturb;
 mod lives;
 mod log;
+mod operators;
 mod publisher;
 mod queue;
 mod settle;
@@ -41,6 +42,7 @@ use self::cluster::{Clusters, Seen};
 use self::daemon::{Forming, Replica};
 use self::disturb::Ending;
 use self::log::Log;
+use self::operators::Desk;
 use self::queue::Queue;
 use self::signals::{Batch, Reading, Source};
 use self::streams::Streams;
@@ -182,6 +184,7 @@ struct Dice {
     partners: Draws,
     faults: Draws,
     lease: Draws,
+    operators: Draws,
 }
 
 /// A run in progress.
@@ -214,6 +217,7 @@ struct World<'a> {
     transcript: Option<String>,
     effects: Effects,
     progress: settle::Progress,
+    desk: Desk,
 }
 
 /// A run that has not begun: its series are generated, nothing has happened.
@@ -283,6 +287,7 @@ impl<'a> World<'a> {
                 partners: draws("partners"),
                 faults: draws("faults"),
                 lease: draws("lease"),
+                operators: draws("operators"),
             },
             log: Log::new(!quiet),
             replicas,
@@ -304,6 +309,7 @@ impl<'a> World<'a> {
             transcript: options.transcript.then(String::new),
             effects: Effects::default(),
             progress: settle::Progress::new(pools, scenario.start),
+            desk: Desk::default(),
         }
     }
 
@@ -373,8 +379,13 @@ impl<'a> World<'a> {
     }
 
     fn count(&mut self, fault: Fault) {
-        self.faults.count(fault);
         self.progress.disturbed = self.now;
+        self.note_fault(fault);
+    }
+
+    /// Counts what delays no call.
+    fn note_fault(&mut self, fault: Fault) {
+        self.faults.count(fault);
         if self.transcript.is_some() {
             self.write_down(&format!("fault {}", fault.as_str()));
         }

@@ -28,6 +28,10 @@ pub(super) struct Source {
     pub(super) out_until: Timestamp,
     /// Nothing but zeros until then.
     pub(super) zero_until: Timestamp,
+    /// An issue that is spoiled: never sent, or so much later.
+    spoiled: Option<(Timestamp, Option<Span>)>,
+    /// The site whose workers' draw is missing from its values.
+    drawn_at: Option<usize>,
     /// The sites whose carbon it measures.
     sites: Vec<usize>,
     /// The last value that they were told, and the level that it is.
@@ -38,8 +42,25 @@ impl Source {
     /// The next sample is the one at `next`.
     fn turn_to(&mut self, next: usize) {
         self.next = next;
-        let sent_at = |sample: &Sample| sample.issued_at.unwrap_or(sample.from) + self.lag;
+        let sent_at = |sample: &Sample| {
+            let late = match self.spoiled {
+                Some((issue, Some(late))) if sample.issued_at == Some(issue) => late,
+                _ => Span::ZERO,
+            };
+            sample.issued_at.unwrap_or(sample.from) + self.lag + late
+        };
         self.due = self.samples.get(next).map(sent_at);
+    }
+
+    /// The issue that it sends next, if it looks ahead.
+    pub(super) fn next_issue(&self) -> Option<Timestamp> {
+        self.samples.get(self.next)?.issued_at
+    }
+
+    /// The next issue comes so much later, or never.
+    pub(super) fn spoil_issue(&mut self, late: Option<Span>) {
+        self.spoiled = self.next_issue().map(|issue| (issue, late));
+        self.turn_to(self.next);
     }
 }
 
@@ -125,6 +146,8 @@ pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
             silent_until: spec.silent_until,
             out_until: Timestamp::MIN,
             zero_until: Timestamp::MIN,
+            spoiled: None,
+            drawn_at: drawn_at(&sites, spec),
             sites: measured.map(|(index, _)| index).collect(),
             noted: (None, CarbonLevel::Missing),
         };
@@ -132,6 +155,17 @@ pub(super) fn sources(scenario: &Scenario, seed: u64) -> Vec<Source> {
         source
     };
     scenario.sources.iter().map(source).collect()
+}
+
+fn drawn_at(
+    sites: &[&sunward_core::fleet::Site],
+    spec: &crate::scenario::SourceSpec,
+) -> Option<usize> {
+    let sunward_core::signal::Scope::Site(name) = &spec.stream.scope else {
+        return None;
+    };
+    let here = |site: &&sunward_core::fleet::Site| site.name == *name;
+    sites.iter().position(here).filter(|_| spec.own_draw)
 }
 
 impl World<'_> {
@@ -158,13 +192,18 @@ impl World<'_> {
 
     fn emit_next(&mut self, index: usize) {
         let source = &mut self.sources[index];
-        let (number, sample) = (source.next, source.samples[source.next]);
+        let (number, mut sample) = (source.next, source.samples[source.next]);
         source.turn_to(number + 1);
+        let never = sample.issued_at.is_some() && source.spoiled == sample.issued_at.map(|at| (at, None));
         let zero = source.zero_until > self.now;
         let out = source.out_until.max(source.silent_until) > self.now;
         self.note_carbon(index, &sample);
-        if out {
+        if out || never {
             return;
+        }
+        if let Some(site) = self.sources[index].drawn_at {
+            let draw = self.clusters.draw_kw(site);
+            sample.value = sample.value.map(|value| crate::generate::grid(value - draw));
         }
         if self.log.keep {
             let level = self.level(index, number, &sample, zero);

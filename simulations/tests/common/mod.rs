@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use sunward_core::time::Span;
 use sunward_simulations::scenario::Scenario;
 
 /// The crate's folder of scenarios.
@@ -19,6 +20,17 @@ pub fn scenario(name: &str) -> Scenario {
     };
     let parsed = Scenario::parse(name, &format!("{name}.scenario"), &text, &mut read);
     parsed.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The scenario of the policy library; without the full matrices only its first night, which ends over the beginning of a
+/// weekend.
+pub fn policies() -> Scenario {
+    let mut scenario = scenario("policies");
+    if !long() {
+        scenario.end = scenario.start + Span::from_mins(15 * 60);
+        scenario.faults_end = scenario.start + Span::from_mins(12 * 60);
+    }
+    scenario
 }
 
 /// True where the full matrices are asked for.
