@@ -74,7 +74,7 @@ fn scopes_are_names_of_the_fleet_and_a_slip_is_told_the_nearest() {
 }
 
 #[test]
-fn everything_wrong_is_said_at_once_with_its_place() {
+fn every_mistake_has_its_place() {
     let long = "x".repeat(OVERRIDE_TEXT_MAX + 1);
     let changed: [(&str, OverrideRequest); 13] = [
         (
@@ -178,6 +178,10 @@ fn everything_wrong_is_said_at_once_with_its_place() {
         assert_eq!(wrongs[0].pointer, pointer, "{request:?}");
         assert!(wrongs[0].detail.len() > 20, "{}", wrongs[0].detail);
     }
+}
+
+#[test]
+fn several_mistakes_are_told_at_once_and_an_id_is_a_part_of_a_path() {
     let nothing = OverrideRequest::default();
     let places: Vec<_> = judge(&nothing)
         .unwrap_err()
