@@ -39,16 +39,14 @@ impl Engine {
             let pool = self.fleet.pools().get(*id as usize)?;
             Some((pool, self.state.pools.at(*id)?.ledger.desired?))
         });
-        let used: i128 = match part.measure {
-            Measure::Workers => pools.map(|(_, wanted)| i128::from(wanted)).sum(),
-            _ => {
-                let milliwatts: i128 = pools
-                    .map(|(pool, wanted)| {
-                        (pool.training_kw * MW_PER_KW).round() as i128 * i128::from(wanted)
-                    })
-                    .sum();
-                (milliwatts + MW_PER_W - 1) / MW_PER_W
-            }
+        let milliwatts = |kw: f64| (kw * MW_PER_KW).round() as i128;
+        let used: i128 = if part.measure == Measure::Workers {
+            pools.map(|(_, wanted)| i128::from(wanted)).sum()
+        } else {
+            let drawn: i128 = pools
+                .map(|(pool, wanted)| milliwatts(pool.training_kw) * i128::from(wanted))
+                .sum();
+            (drawn + MW_PER_W - 1) / MW_PER_W
         };
         i64::try_from(used).unwrap_or(i64::MAX)
     }
