@@ -56,6 +56,7 @@ macro_rules! context {
 
 mod acting;
 mod sites;
+mod standings;
 mod together;
 
 pub use self::sites::POWER_WITHIN;

@@ -417,6 +417,12 @@ impl Budget {
     pub fn read_spent(&self, text: &str) -> Result<i64, String> {
         compile::spent(text, self)
     }
+
+    /// How much an amount in a measure's integer unit is in a unit of a budget's file; `None` where there is no such
+    /// unit. For showing: it may round.
+    pub fn amount_in(amount: i64, unit: &str) -> Option<f64> {
+        compile::in_unit(amount, unit)
+    }
 }
 
 impl Default for PolicySet {

@@ -8,7 +8,12 @@
 //! The records are written in the order of the table, which a bulk load can and a daemon can't; the tree that a lookup
 //! goes down is as deep either way. What is measured is what the engine loop does for one question: the decision at an
 //! instant and the one after it, read, checked and decoded.
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    unreachable_pub
+)]
 
 #[path = "../../tests/figures.rs"]
 mod figures;
@@ -140,8 +145,8 @@ fn record(pool: u64, number: u64, per_pool: u64) -> DecisionRecord {
         pool: name(pool).into(),
         at,
         index: number + 1,
-        target: u32::from(number % 2 == 0) * 8,
-        before: u32::from(number % 2 == 1) * 8,
+        target: u32::from(number.is_multiple_of(2)) * 8,
+        before: u32::from(!number.is_multiple_of(2)) * 8,
         rule: "curtailment/threshold".into(),
         reason:
             "the release condition holds; releases at 2026-03-01T12:10:00Z; kept by min_run until \

@@ -504,3 +504,47 @@ async fn an_emergency_of_the_grid_waits_for_no_minimum_run_and_can_be_called_off
     until_wanted(&rig, 3).await;
     ended(daemon).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_says_was_spent_counts_at_once() {
+    let policy = stubborn();
+    let rig = rig(&policy).await;
+    let budget = "  budgets: [{name: energy, limit: 2 MWh, per: day, scope: fleet}]\n";
+    let text = format!("{}\n{budget}", policy.yaml("surplus").trim_end());
+    std::fs::write(rig.path("policies").join("surplus.yaml"), text).unwrap();
+    let daemon = rig.start().await.unwrap();
+    let _feed = Feed::start(rig.partner(), CLEAN);
+    until_wanted(&rig, 3).await;
+    let set = |spent| ["budget", "set", "surplus/energy", "--spent", spent];
+    let (code, _, errors) = command(&rig, &set("3")).await;
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("has no unit"), "{errors}");
+    let (code, done, errors) = command(&rig, &set("3000 kWh")).await;
+    let answered = Instant::now();
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(
+        (&done["budget"], &done["set_by"]),
+        (&json!("surplus/energy"), &json!("operator"))
+    );
+    until_wanted_at_once(&rig, 0, answered).await;
+    let status = rig.status().await.unwrap()["budgets"][0].clone();
+    assert_eq!(
+        (&status["budget"], &status["limit"], &status["unit"]),
+        (&json!("surplus/energy"), &json!(2.0), &json!("MWh"))
+    );
+    assert!(status["spent"].as_f64().unwrap() >= 3.0, "{status}");
+    assert!(
+        status["exhausted"] == true && status["known"] == true,
+        "{status}"
+    );
+    let table = raw(&rig, &["status"], "table").await;
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(
+        table.contains("of 2.00 MWh") && table.contains("EXHAUSTED"),
+        "{table}"
+    );
+    let (code, _, errors) = command(&rig, &set("0 kWh")).await;
+    assert_eq!(code, Some(0), "{errors}");
+    until_wanted(&rig, 3).await;
+    ended(daemon).await;
+}

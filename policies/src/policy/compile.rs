@@ -25,7 +25,7 @@ mod rules;
 mod signals;
 mod windows;
 
-pub(super) use self::amounts::spent;
+pub(super) use self::amounts::{in_unit, spent};
 
 use names::Names;
 

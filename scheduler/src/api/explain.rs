@@ -15,6 +15,7 @@ use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sunward_core::action::{Decision, Input, Loser};
 use sunward_core::engine::Engine;
+use sunward_core::event::PackedFile;
 use sunward_core::fleet::Pool;
 use sunward_core::grid_event::GridEvent;
 use sunward_core::policy_history::FormerSet;
@@ -322,13 +323,11 @@ fn places(engine: &Engine, decision: &Decision) -> Places {
         .before
         .as_ref()
         .filter(|former| index < history.since_index && index >= former.since_index);
-    match former {
-        Some(former) => Places::Former(former.clone()),
-        None => {
-            let then = index >= history.since_index;
-            Places::InForce(places_in(engine.policies(), decision, then))
-        }
+    if let Some(former) = former {
+        return Places::Former(former.clone());
     }
+    let then = index >= history.since_index;
+    Places::InForce(places_in(engine.policies(), decision, then))
 }
 
 /// The places of the rules that a decision names.
@@ -346,11 +345,7 @@ impl Found {
         let places = match self.places {
             Places::InForce(places) => places,
             Places::Former(former) => {
-                let files: Vec<_> = former
-                    .files
-                    .iter()
-                    .filter_map(|file| file.unpack())
-                    .collect();
+                let files: Vec<_> = former.files.iter().filter_map(PackedFile::unpack).collect();
                 let policies = PolicySet::compile(&files).unwrap_or_default();
                 places_in(&policies, &decision, true)
             }

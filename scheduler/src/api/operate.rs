@@ -107,16 +107,15 @@ pub(super) fn no_such<'a>(
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> String {
     let shown: String = name.escape_debug().take(80).collect();
-    let help = match nearest(name, known.clone()) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let listed: Vec<&str> = known.clone().take(LISTED_MAX).collect();
-            let more = known.skip(LISTED_MAX).count();
-            match (listed.is_empty(), more) {
-                (true, _) => "there is none yet".to_owned(),
-                (_, 0) => format!("there are {}", listed.join(", ")),
-                _ => format!("there are {} and {more} more", listed.join(", ")),
-            }
+    let help = if let Some(near) = nearest(name, known.clone()) {
+        format!("did you mean `{near}`?")
+    } else {
+        let listed: Vec<&str> = known.clone().take(LISTED_MAX).collect();
+        let more = known.skip(LISTED_MAX).count();
+        match (listed.is_empty(), more) {
+            (true, _) => "there is none yet".to_owned(),
+            (_, 0) => format!("there are {}", listed.join(", ")),
+            _ => format!("there are {} and {more} more", listed.join(", ")),
         }
     };
     format!("there is no {what} `{shown}`: {help}")

@@ -299,34 +299,35 @@ fn check_text(name: &'static str, text: &str, help: &str) -> Result<(), Rejected
 
 /// Reads `fleet`, `site/NAME`, `federation/NAME`, `pool/NAME`; the name must be the fleet's.
 fn scope(text: &str, fleet: &Fleet) -> Result<OverrideScope, Rejected> {
-    let unknown = |detail| Err(wrong("scope", "unknown_name", detail));
+    let unknown = |what: &str, name: &str, known: Vec<&str>| {
+        let detail = no_such(what, name, known.into_iter());
+        wrong("scope", "unknown_name", detail)
+    };
     match text.split_once('/') {
         None if text == "fleet" => Ok(OverrideScope::Fleet),
-        Some(("pool", name)) => match fleet.pool(name) {
-            Some(pool) => Ok(OverrideScope::Pool(pool.name.clone())),
-            None => unknown(no_such(
-                "pool",
-                name,
-                fleet.pools().iter().map(|pool| pool.name.as_ref()),
-            )),
-        },
-        Some(("site", name)) => match fleet.site(name) {
-            Some(site) => Ok(OverrideScope::Site(site.name.clone())),
-            None => {
-                let sites: Vec<&str> = fleet.sites().map(|site| site.name.as_ref()).collect();
-                unknown(no_such("site", name, sites.into_iter()))
-            }
-        },
+        Some(("pool", name)) => fleet
+            .pool(name)
+            .map(|pool| OverrideScope::Pool(pool.name.clone()))
+            .ok_or_else(|| {
+                let pools = fleet.pools().iter().map(|pool| pool.name.as_ref());
+                unknown("pool", name, pools.collect())
+            }),
+        Some(("site", name)) => fleet
+            .site(name)
+            .map(|site| OverrideScope::Site(site.name.clone()))
+            .ok_or_else(|| {
+                let sites = fleet.sites().map(|site| site.name.as_ref());
+                unknown("site", name, sites.collect())
+            }),
         Some(("federation", name)) => {
-            let mut all = fleet.federations().iter();
-            match all.find(|federation| *federation.name == *name) {
-                Some(federation) => Ok(OverrideScope::Federation(federation.name.clone())),
-                None => unknown(no_such(
-                    "federation",
-                    name,
-                    fleet.federations().iter().map(|known| known.name.as_ref()),
-                )),
-            }
+            let all = fleet.federations();
+            let named = all.iter().find(|known| *known.name == *name);
+            named
+                .map(|known| OverrideScope::Federation(known.name.clone()))
+                .ok_or_else(|| {
+                    let known = all.iter().map(|known| known.name.as_ref());
+                    unknown("federation", name, known.collect())
+                })
         }
         _ => {
             let detail =

@@ -74,102 +74,49 @@ fn scopes_are_names_of_the_fleet_and_a_slip_is_told_the_nearest() {
 }
 
 #[test]
-fn everything_wrong_is_said_at_once_with_its_place() {
-    let long = "x".repeat(OVERRIDE_TEXT_MAX + 1);
-    let changed: [(&str, OverrideRequest); 13] = [
-        (
-            "/reason",
-            OverrideRequest {
-                reason: "  ".into(),
-                ..good()
-            },
-        ),
-        (
-            "/reason",
-            OverrideRequest {
-                reason: "a\nb".into(),
-                ..good()
-            },
-        ),
+fn every_mistake_has_its_place() {
+    let with = |change: fn(&mut OverrideRequest)| {
+        let mut request = good();
+        change(&mut request);
+        request
+    };
+    let changed = [
+        ("/reason", with(|asked| asked.reason = "  ".into())),
+        ("/reason", with(|asked| asked.reason = "a\nb".into())),
+        ("/owner", with(|asked| asked.owner = Some(String::new()))),
         (
             "/owner",
-            OverrideRequest {
-                owner: Some(String::new()),
-                ..good()
-            },
+            with(|asked| asked.owner = Some("x".repeat(OVERRIDE_TEXT_MAX + 1))),
         ),
-        (
-            "/owner",
-            OverrideRequest {
-                owner: Some(long),
-                ..good()
-            },
-        ),
-        (
-            "/effect",
-            OverrideRequest {
-                effect: "pause".into(),
-                ..good()
-            },
-        ),
+        ("/effect", with(|asked| asked.effect = "pause".into())),
+        ("/workers", with(|asked| asked.workers = Some(1))),
         (
             "/workers",
-            OverrideRequest {
-                workers: Some(1),
-                ..good()
-            },
+            with(|asked| {
+                asked.effect = "on".into();
+                asked.workers = Some(0);
+            }),
         ),
+        ("/for", with(|asked| asked.lasts = None)),
+        ("/for", with(|asked| asked.lasts = Some("0s".into()))),
+        ("/for", with(|asked| asked.lasts = Some("91d".into()))),
         (
-            "/workers",
-            OverrideRequest {
-                effect: "on".into(),
-                workers: Some(0),
-                ..good()
-            },
-        ),
-        (
-            "/for",
-            OverrideRequest {
-                lasts: None,
-                ..good()
-            },
-        ),
-        (
-            "/for",
-            OverrideRequest {
-                lasts: Some("0s".into()),
-                ..good()
-            },
-        ),
-        (
-            "/for",
-            OverrideRequest {
-                lasts: Some("91d".into()),
-                ..good()
-            },
+            "/expires_at",
+            with(|asked| asked.expires_at = Some(NOW.into())),
         ),
         (
             "/expires_at",
-            OverrideRequest {
-                expires_at: Some(NOW.into()),
-                ..good()
-            },
+            with(|asked| {
+                asked.lasts = None;
+                asked.expires_at = Some(NOW.into());
+            }),
         ),
         (
             "/expires_at",
-            OverrideRequest {
-                lasts: None,
-                expires_at: Some(NOW.into()),
-                ..good()
-            },
-        ),
-        (
-            "/expires_at",
-            OverrideRequest {
-                lasts: None,
-                expires_at: Some("2026-03-02T12:00:00".into()),
-                ..good()
-            },
+            with(|asked| {
+                asked.lasts = None;
+                asked.expires_at = Some("2026-03-02T12:00:00".into());
+            }),
         ),
     ];
     for (pointer, request) in changed {
@@ -178,6 +125,10 @@ fn everything_wrong_is_said_at_once_with_its_place() {
         assert_eq!(wrongs[0].pointer, pointer, "{request:?}");
         assert!(wrongs[0].detail.len() > 20, "{}", wrongs[0].detail);
     }
+}
+
+#[test]
+fn several_mistakes_are_told_at_once_and_an_id_is_a_part_of_a_path() {
     let nothing = OverrideRequest::default();
     let places: Vec<_> = judge(&nothing)
         .unwrap_err()

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
-use sunward_core::event::Event;
+use sunward_core::event::{Event, PackedFile};
 use sunward_core::fleet::{Fleet, check};
 use sunward_core::policy_history::FormerSet;
 use sunward_core::time::Timestamp;
@@ -120,11 +120,7 @@ fn nothing_before(rolled_back: Option<(String, Timestamp)>) -> Problem {
 
 /// The former set, checked again: the fleet may have changed since it was in force.
 fn compile(former: &FormerSet, fleet: &Fleet) -> Result<PolicySet, Problem> {
-    let files: Vec<_> = former
-        .files
-        .iter()
-        .filter_map(|file| file.unpack())
-        .collect();
+    let files: Vec<_> = former.files.iter().filter_map(PackedFile::unpack).collect();
     let policies = PolicySet::compile(&files).map_err(|found| does_not_fit(&found))?;
     let found = check::policies_on_fleet(&policies, fleet);
     let refused = found.iter().any(|one| one.severity == Severity::Error);

@@ -8,12 +8,14 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use sunward_core::coordination::{BudgetSummary, DeadlineSummary, Mode};
 use sunward_core::engine::{Digest, Engine};
 use sunward_core::fleet::Fleet;
 use sunward_core::grid_event::{GridEvent, GridTarget};
 use sunward_core::overrides::OverrideEffect;
 use sunward_core::time::Timestamp;
 use sunward_policies::diagnostic::{Diagnostic, Severity};
+use sunward_policies::policy::Budget;
 use sunward_signal_adapters::wire::grid_event;
 
 use super::ApiState;
@@ -61,6 +63,15 @@ pub struct Status {
     /// Grid events that are known, by source and id.
     #[serde(default)]
     pub grid_events: Vec<GridEventStatusView>,
+    /// Every sum of every budget.
+    #[serde(default)]
+    pub budgets: Vec<BudgetStatus>,
+    /// Floors that can't be met.
+    #[serde(default)]
+    pub blocked_floors: Vec<BlockedFloor>,
+    /// Deadlines and how far they are.
+    #[serde(default)]
+    pub deadlines: Vec<DeadlineStatus>,
     /// Federations and how far their events go.
     pub federations: Vec<FederationStatus>,
 }
@@ -176,6 +187,61 @@ pub struct GridEventStatusView {
     pub target: Option<String>,
 }
 
+/// One sum of a budget.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BudgetStatus {
+    /// `policy/budget`.
+    pub budget: String,
+    /// The site, federation or pool; empty for the fleet.
+    pub part: String,
+    /// The unit of the amounts, as the file wrote it.
+    pub unit: String,
+    /// Spent in the running period, or in use now.
+    pub spent: Option<f64>,
+    /// The most.
+    pub limit: Option<f64>,
+    /// What is left; never below zero.
+    pub remaining: Option<f64>,
+    /// When the running period began, RFC 3339; `null` for a budget that is kept at every instant.
+    pub period_from: Option<String>,
+    /// When the next begins, RFC 3339.
+    pub period_to: Option<String>,
+    /// Nothing is left: its pools stay at their minimum.
+    pub exhausted: bool,
+    /// False while nobody knows what was spent before: nothing starts until an operator says so.
+    pub known: bool,
+}
+
+/// A floor that can't be met.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BlockedFloor {
+    /// `policy/floor`.
+    pub floor: String,
+    /// Sites that it needs.
+    pub needed: u32,
+    /// Sites that are active all the same.
+    pub active: u32,
+    /// Since when, RFC 3339.
+    pub blocked_since: String,
+}
+
+/// One deadline.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeadlineStatus {
+    /// `policy/deadline`.
+    pub deadline: String,
+    /// By when, RFC 3339.
+    pub finish_by: String,
+    /// Worker-hours in all.
+    pub work_hours: f64,
+    /// Worker-hours done.
+    pub done_hours: f64,
+    /// `choosing` (the best hours), `needs` (no slack is left) or `finished`.
+    pub mode: String,
+    /// It passed with work left.
+    pub missed: bool,
+}
+
 /// One federation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FederationStatus {
@@ -270,6 +336,18 @@ fn look(engine: &Engine, now: Timestamp) -> Status {
             .values()
             .map(|known| grid_event_status(&known.event, now))
             .collect(),
+        budgets: engine.budgets(now).iter().map(budget_status).collect(),
+        blocked_floors: engine
+            .blocked_floors()
+            .iter()
+            .map(|floor| BlockedFloor {
+                floor: floor.floor.to_string(),
+                needed: floor.needed,
+                active: floor.active,
+                blocked_since: floor.blocked_since.to_string(),
+            })
+            .collect(),
+        deadlines: engine.deadlines(now).iter().map(deadline_status).collect(),
         federations: state
             .federations
             .iter()
@@ -313,6 +391,39 @@ fn frozen_pools(engine: &Engine, now: Timestamp) -> Vec<String> {
         .map(ToString::to_string)
         .collect();
     pools.into_iter().collect()
+}
+
+fn budget_status(summary: &BudgetSummary) -> BudgetStatus {
+    let amount = |amount| Budget::amount_in(amount, &summary.unit);
+    BudgetStatus {
+        budget: summary.budget.to_string(),
+        part: summary.part.to_string(),
+        unit: summary.unit.to_string(),
+        spent: amount(summary.spent),
+        limit: amount(summary.limit),
+        remaining: amount(summary.remaining),
+        period_from: summary.period.map(|(from, _)| from.to_string()),
+        period_to: summary.period.map(|(_, to)| to.to_string()),
+        exhausted: summary.exhausted,
+        known: summary.known,
+    }
+}
+
+fn deadline_status(summary: &DeadlineSummary) -> DeadlineStatus {
+    let hours = |worker_ms: i64| worker_ms as f64 / 3_600_000.0;
+    DeadlineStatus {
+        deadline: summary.deadline.to_string(),
+        finish_by: summary.finish_by.to_string(),
+        work_hours: hours(summary.work),
+        done_hours: hours(summary.done),
+        mode: match summary.mode {
+            Mode::Choosing => "choosing",
+            Mode::Needs => "needs",
+            Mode::Finished => "finished",
+        }
+        .to_owned(),
+        missed: summary.missed,
+    }
 }
 
 fn grid_event_status(event: &GridEvent, now: Timestamp) -> GridEventStatusView {

@@ -29,20 +29,7 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Set an override: it has an owner, a reason and an expiry, always.
-    Set {
-        /// on: run, as far as limits and budgets allow. off: go to the minimum at once. freeze: change no target.
-        #[arg(value_parser = ["on", "off", "freeze"])]
-        effect: String,
-        #[command(flatten)]
-        scope: ScopeArgs,
-        /// With `on`: so many workers instead of each pool's maximum.
-        #[arg(long, value_name = "N")]
-        workers: Option<u32>,
-        #[command(flatten)]
-        why: WhyArgs,
-        #[command(flatten)]
-        common: Common,
-    },
+    Set(Box<SetArgs>),
     /// Every override in force.
     List {
         #[command(flatten)]
@@ -57,6 +44,22 @@ enum Command {
     },
 }
 
+#[derive(Debug, clap::Args)]
+struct SetArgs {
+    /// on: run, as far as limits and budgets allow. off: go to the minimum at once. freeze: change no target.
+    #[arg(value_parser = ["on", "off", "freeze"])]
+    effect: String,
+    #[command(flatten)]
+    scope: ScopeArgs,
+    /// With `on`: so many workers instead of each pool's maximum.
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    #[command(flatten)]
+    why: WhyArgs,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// Which daemon, and the form of the result.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Common {
@@ -69,13 +72,14 @@ pub(crate) struct Common {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Set {
-            effect,
-            scope,
-            workers,
-            why,
-            common,
-        } => {
+        Command::Set(args) => {
+            let SetArgs {
+                effect,
+                scope,
+                workers,
+                why,
+                common,
+            } = *args;
             let scope = scope.text().ok_or_else(|| {
                 anyhow::anyhow!(
                     "about which pools? Say --pool POOL, --site SITE, --federation FEDERATION or --fleet"

@@ -73,6 +73,7 @@ fn write_table(text: &mut String, status: &Status) -> std::fmt::Result {
     for event in &status.grid_events {
         writeln!(text, "  grid event: {}", event_line(event))?;
     }
+    write_goals(text, status)?;
     writeln!(
         text,
         "\n{:<20} {:<14} {:>7} {:>6} {:>5} {:>4}  {:<12} RULE",
@@ -138,6 +139,53 @@ fn write_policies(text: &mut String, status: &Status) -> std::fmt::Result {
             text,
             "  policies: set {hash} was rolled back by {} at {}; its files stay out of force until they change",
             done.by, done.at
+        )?;
+    }
+    Ok(())
+}
+
+fn write_goals(text: &mut String, status: &Status) -> std::fmt::Result {
+    for budget in &status.budgets {
+        let amount = |amount: Option<f64>| {
+            amount.map_or_else(|| "?".to_owned(), |amount| format!("{amount:.2}"))
+        };
+        let part = match budget.part.as_str() {
+            "" => "fleet",
+            part => part,
+        };
+        let state = match (budget.known, budget.exhausted) {
+            (false, _) => "; UNKNOWN what was spent before: `sunward budget set`",
+            (_, true) => "; EXHAUSTED",
+            _ => "",
+        };
+        let until = budget.period_to.as_ref();
+        let until = until.map_or_else(String::new, |to| format!(" until {to}"));
+        writeln!(
+            text,
+            "  budget: {} of {part}: {} of {} {}{until}{state}",
+            budget.budget,
+            amount(budget.spent),
+            amount(budget.limit),
+            budget.unit
+        )?;
+    }
+    for floor in &status.blocked_floors {
+        writeln!(
+            text,
+            "  floor: {} CAN'T BE MET since {}: {} of {} sites are active",
+            floor.floor, floor.blocked_since, floor.active, floor.needed
+        )?;
+    }
+    for deadline in &status.deadlines {
+        let missed = if deadline.missed { "; MISSED" } else { "" };
+        writeln!(
+            text,
+            "  deadline: {}: {:.1} of {:.1} worker-hours by {}, {}{missed}",
+            deadline.deadline,
+            deadline.done_hours,
+            deadline.work_hours,
+            deadline.finish_by,
+            deadline.mode
         )?;
     }
     Ok(())

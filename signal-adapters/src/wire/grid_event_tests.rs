@@ -33,7 +33,9 @@ fn with(changes: Value) -> Value {
     event
 }
 
-fn judge(body: &str) -> Result<Vec<Result<(GridEvent, DedupeKey), Rejection>>, Malformed> {
+type Judged = Result<(GridEvent, DedupeKey), Rejection>;
+
+fn judge(body: &str) -> Result<Vec<Judged>, Malformed> {
     let fleet = Fleet::parse(&sunward_policies::SourceFile {
         path: "fleet.yaml".into(),
         text: include_str!("../../fixtures/fleet.yaml").into(),
@@ -53,7 +55,7 @@ fn judge(body: &str) -> Result<Vec<Result<(GridEvent, DedupeKey), Rejection>>, M
     Ok(items.into_iter().map(|item| item.and_then(admit)).collect())
 }
 
-fn one(event: &Value) -> Result<(GridEvent, DedupeKey), Rejection> {
+fn one(event: &Value) -> Judged {
     judge(&event.to_string()).unwrap().remove(0)
 }
 

@@ -140,6 +140,17 @@ pub(in crate::policy) fn spent(text: &str, budget: &Budget) -> Result<i64, Strin
     Ok(if nothing { 0 } else { read.amount })
 }
 
+/// How much an integer amount is in a unit of a limit; `None` where there is no such unit.
+pub(in crate::policy) fn in_unit(amount: i64, unit: &str) -> Option<f64> {
+    let known = LIMIT_UNITS.iter().find(|row| row.0 == unit);
+    let factor = match known {
+        Some((_, (_, factor))) => *factor,
+        None if is_currency(unit) => MONEY_PER_UNIT,
+        None => return None,
+    };
+    Some(amount as f64 / factor as f64)
+}
+
 fn unit_help(unit: &str) -> String {
     let currency = unit.to_ascii_uppercase();
     if is_currency(&currency) {
@@ -306,6 +317,9 @@ mod tests {
             let refused = carbon.read_spent(text).unwrap_err();
             assert!(refused.len() > 20, "{text}: {refused}");
         }
+        assert_eq!(Budget::amount_in(12_500_000, "kgCO2e"), Some(12.5));
+        assert_eq!(Budget::amount_in(-500, "EUR"), Some(-0.5));
+        assert_eq!(Budget::amount_in(1, "furlong"), None);
         let money = budget("1000 EUR");
         assert_eq!(money.read_spent("19.99 EUR"), Ok(19_990));
         assert!(

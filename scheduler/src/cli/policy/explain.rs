@@ -179,15 +179,15 @@ mod tests {
     use super::*;
     use crate::api::explain::LoserView;
 
-    fn place(line: u32, policies: &str) -> Option<Place> {
-        Some(Place {
+    fn place(line: u32, policies: &str) -> Place {
+        Place {
             file: "curtailment.yaml".into(),
             line,
             column: 3,
             end_line: line,
             end_column: 9,
             policies: policies.into(),
-        })
+        }
     }
 
     fn explanation() -> Explanation {
@@ -208,7 +208,7 @@ mod tests {
             losers: vec![LoserView {
                 rule: "night/threshold".into(),
                 reason: "activated; it only observes".into(),
-                place: place(9, "now"),
+                place: Some(place(9, "now")),
             }],
             next_possible_change: Some("2026-03-01T14:20:00Z".into()),
             since: "2026-03-01T12:05:00Z".into(),
@@ -217,7 +217,7 @@ mod tests {
             before: 3,
             reason: "released; the activate condition does not hold".into(),
             why_not: Some("curtailment/threshold decides".into()),
-            place: place(14, "then"),
+            place: Some(place(14, "then")),
             ready: Some(0),
             max_workers: Some(3),
         }
