@@ -279,7 +279,8 @@ impl Tasks {
         findings: Findings,
     ) -> anyhow::Result<BTreeMap<&'static str, SocketAddr>> {
         let mut addresses = BTreeMap::from([("http", http.local_addr()?)]);
-        let operator = api::status::routes(findings).merge(api::overrides::routes())
+        let operator = api::status::routes(findings)
+            .merge(api::overrides::routes())
             .merge(api::budgets::routes())
             .merge(api::explain::routes())
             .merge(api::rollback::routes());

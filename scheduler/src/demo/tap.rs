@@ -107,11 +107,7 @@ impl Journal for Tap {
         self.journal.read_from(index, max_records)
     }
 
-    fn truncate_before(
-        &mut self,
-        index: u64,
-        stands: &dyn Fn(&str) -> bool,
-    ) -> Result<u64, Error> {
+    fn truncate_before(&mut self, index: u64, stands: &dyn Fn(&str) -> bool) -> Result<u64, Error> {
         self.journal.truncate_before(index, stands)
     }
 

@@ -197,11 +197,7 @@ impl Journal for Memory {
         Ok(records)
     }
 
-    fn truncate_before(
-        &mut self,
-        index: u64,
-        stands: &dyn Fn(&str) -> bool,
-    ) -> Result<u64, Error> {
+    fn truncate_before(&mut self, index: u64, stands: &dyn Fn(&str) -> bool) -> Result<u64, Error> {
         let covered_before = self.snapshots.last_key_value().map_or(1, |(s, _)| s + 1);
         if index > covered_before {
             return Err(Error::NotCovered {
@@ -302,18 +298,19 @@ impl Journal for Memory {
     }
 
     fn decision_at(&self, pool: &str, at_ms: i64) -> Result<Option<DecisionRecord>, Error> {
-        let found = self.decisions.get(pool).and_then(|decisions| {
-            decisions
-                .range(..=(at_ms, u64::MAX, u32::MAX))
-                .next_back()
-        });
-        Ok(found.map(|((at_ms, index, ordinal), bytes)| DecisionRecord {
-            pool: pool.to_owned(),
-            at_ms: *at_ms,
-            index: *index,
-            ordinal: *ordinal,
-            bytes: bytes.clone(),
-        }))
+        let found = self
+            .decisions
+            .get(pool)
+            .and_then(|decisions| decisions.range(..=(at_ms, u64::MAX, u32::MAX)).next_back());
+        Ok(
+            found.map(|((at_ms, index, ordinal), bytes)| DecisionRecord {
+                pool: pool.to_owned(),
+                at_ms: *at_ms,
+                index: *index,
+                ordinal: *ordinal,
+                bytes: bytes.clone(),
+            }),
+        )
     }
 
     fn size_bytes(&self) -> u64 {

@@ -166,11 +166,7 @@ pub trait Journal: Send {
     ///
     /// # Errors
     /// [`Error::NotCovered`] when `index` lies beyond the newest snapshot's index + 1.
-    fn truncate_before(
-        &mut self,
-        index: u64,
-        stands: &dyn Fn(&str) -> bool,
-    ) -> Result<u64, Error>;
+    fn truncate_before(&mut self, index: u64, stands: &dyn Fn(&str) -> bool) -> Result<u64, Error>;
 
     /// Stores the state after record `index`, and forgets all but the newest [`SNAPSHOTS_KEPT`].
     ///

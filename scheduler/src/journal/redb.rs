@@ -383,11 +383,7 @@ impl Journal for Redb {
         })
     }
 
-    fn truncate_before(
-        &mut self,
-        index: u64,
-        stands: &dyn Fn(&str) -> bool,
-    ) -> Result<u64, Error> {
+    fn truncate_before(&mut self, index: u64, stands: &dyn Fn(&str) -> bool) -> Result<u64, Error> {
         let covered_before = self.newest_snapshot()?.map_or(1, |newest| newest + 1);
         if index > covered_before {
             return Err(Error::NotCovered {
@@ -399,7 +395,9 @@ impl Journal for Redb {
         while self.first_index < index {
             let first = self.first_index;
             let end = index.min(first + TRUNCATED_PER_COMMIT_MAX);
-            self.write("truncating", |_, txn| remove_before(txn, first, end, stands))?;
+            self.write("truncating", |_, txn| {
+                remove_before(txn, first, end, stands)
+            })?;
             self.first_index = end;
             removed += end - first;
         }

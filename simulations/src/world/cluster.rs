@@ -170,7 +170,8 @@ impl Clusters {
     /// What the ready workers of a site draw in training, kW.
     pub(super) fn draw_kw(&self, site: usize) -> f64 {
         let here = self.homes.iter().filter(|home| home.site == site);
-        here.map(|home| f64::from(home.ready()) * home.pool.training_kw).sum()
+        here.map(|home| f64::from(home.ready()) * home.pool.training_kw)
+            .sum()
     }
 
     /// The highest term on any object that can be read.

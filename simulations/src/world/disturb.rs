@@ -127,7 +127,10 @@ impl World<'_> {
         let ahead = |source: &&mut super::signals::Source| source.next_issue().is_some();
         let mut ahead: Vec<_> = self.sources.iter_mut().filter(ahead).collect();
         let which = self.dice.faults.below(ahead.len());
-        let late = self.dice.faults.span(Span::from_mins(20), Span::from_mins(300));
+        let late = self
+            .dice
+            .faults
+            .span(Span::from_mins(20), Span::from_mins(300));
         let Some(source) = ahead.get_mut(which) else {
             return;
         };

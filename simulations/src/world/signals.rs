@@ -194,7 +194,8 @@ impl World<'_> {
         let source = &mut self.sources[index];
         let (number, mut sample) = (source.next, source.samples[source.next]);
         source.turn_to(number + 1);
-        let never = sample.issued_at.is_some() && source.spoiled == sample.issued_at.map(|at| (at, None));
+        let never =
+            sample.issued_at.is_some() && source.spoiled == sample.issued_at.map(|at| (at, None));
         let zero = source.zero_until > self.now;
         let out = source.out_until.max(source.silent_until) > self.now;
         self.note_carbon(index, &sample);
@@ -203,7 +204,9 @@ impl World<'_> {
         }
         if let Some(site) = self.sources[index].drawn_at {
             let draw = self.clusters.draw_kw(site);
-            sample.value = sample.value.map(|value| crate::generate::grid(value - draw));
+            sample.value = sample
+                .value
+                .map(|value| crate::generate::grid(value - draw));
         }
         if self.log.keep {
             let level = self.level(index, number, &sample, zero);

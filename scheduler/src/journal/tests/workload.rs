@@ -136,7 +136,9 @@ pub(super) fn perform(step: &Step, journal: &mut dyn Journal) -> Result<(), Erro
             let newest = journal.latest_snapshot()?.map_or(0, |s| s.index);
             let first = journal.first_index();
             let before = first + (newest + 1).saturating_sub(first) * percent / 100;
-            journal.truncate_before(before, &|pool| pool.starts_with("north")).map(drop)
+            journal
+                .truncate_before(before, &|pool| pool.starts_with("north"))
+                .map(drop)
         }
         Step::Restart => Ok(()),
     }
