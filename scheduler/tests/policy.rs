@@ -254,7 +254,7 @@ fn a_test_that_fails_is_one_and_says_why() {
     fs::write(folder.path().join("policies/p.test.yaml"), test).unwrap();
     let output = policy_in(folder.path(), &["test", "policies", "--output", "table"]);
     assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     for part in [
         "FAILED  policies/p.test.yaml: clean",
         "line 5, at 20m, pool pool: expected workers: 3, got 0",
@@ -262,7 +262,7 @@ fn a_test_that_fails_is_one_and_says_why() {
         "curtailment/threshold: never activated",
         "0 passed, 1 failed, 0 skipped",
     ] {
-        assert!(text.contains(part), "{part} in {text}");
+        assert!(printed.contains(part), "{part} in {printed}");
     }
     // On the fleet that is given, it must say of which pool.
     let fleet = repository().join(FLEET).display().to_string();
@@ -271,10 +271,10 @@ fn a_test_that_fails_is_one_and_says_why() {
         &["test", "policies", "--fleet", &fleet, "--output", "table"],
     );
     assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stdout).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
     assert!(
-        text.contains("SUN-T003") && text.contains("caiso-a, spp-a"),
-        "{text}"
+        printed.contains("SUN-T003") && printed.contains("caiso-a, spp-a"),
+        "{printed}"
     );
 }
 

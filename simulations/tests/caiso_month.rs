@@ -294,7 +294,7 @@ fn play(policy: &str, values: &[f64]) -> Account {
             under += u32::from(*value < LINE);
         }
         known = Some(*value);
-        at = at + STEP;
+        at += STEP;
     }
     Account {
         starts,

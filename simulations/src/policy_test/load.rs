@@ -167,6 +167,7 @@ impl<'a> Load<'a> {
         let help =
             "name policy files relative to this file, such as `policies: [curtailment.yaml]`";
         let mut files = Vec::new();
+        #[expect(clippy::single_match_else, reason = "two ways of one weight")]
         match &form.policies {
             Some(names) => {
                 for name in names {

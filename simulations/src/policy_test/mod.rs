@@ -173,6 +173,7 @@ pub fn run(file: &SourceFile, read: ReadFile<'_>, fleet: Option<&SourceFile>) ->
     };
     let mut hits = suite.rules();
     for case in &suite.cases {
+        #[expect(clippy::single_match_else, reason = "two ways of one weight")]
         let (outcome, detail) = match &case.skip {
             Some(why) => (Outcome::Skipped, why.clone()),
             None => {

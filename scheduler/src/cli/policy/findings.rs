@@ -1,5 +1,6 @@
 //! The result of `policy validate` and `policy lint`: diagnostics, and the checks that could not be made.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -75,12 +76,14 @@ impl Findings {
         let files: usize = sources.iter().map(|read| read.files.len()).sum();
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
         let many = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
-        text.push_str(&format!(
+        // Writing to a String can't fail.
+        let _ = write!(
+            text,
             "{}: {}, {}",
             many(files, "file"),
             many(errors, "error"),
             many(warnings, "warning")
-        ));
+        );
         text
     }
 }

@@ -73,6 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(policies) => {
             let studies = studies(policies, &checked.sources.files);
             findings.diagnostics.extend(alone(&studies));
+            #[expect(clippy::single_match_else, reason = "two ways of one weight")]
             match &checked.fleet {
                 Some(fleet) => {
                     let found = studies_on_fleet(&studies, fleet);

@@ -62,6 +62,7 @@ impl Sources {
             .and_then(|file| file.take(most as u64 + 1).read_to_end(&mut bytes))
             .with_context(|| unopened(path))?;
         let name = path.display().to_string();
+        #[expect(clippy::single_match_else, reason = "two ways of one weight")]
         match text(bytes, most) {
             Some(text) => self.files.push(SourceFile { path: name, text }),
             None => {

@@ -165,14 +165,11 @@ pub(super) struct Step {
 }
 
 impl Step {
-    fn read(step: Option<&RampStep>) -> Option<Option<Step>> {
-        let Some(RampStep { workers, every }) = step else {
-            return Some(None);
-        };
-        Some(Some(Step {
+    fn read(RampStep { workers, every }: &RampStep) -> Option<Step> {
+        Some(Step {
             workers: *workers,
             every: Span::parse(every).ok()?,
-        }))
+        })
     }
 }
 
@@ -215,8 +212,14 @@ pub(super) fn terms(spec: &Spec, pool: &Pool, fleet: &Fleet) -> Option<Terms> {
         release: Condition::read(&spec.release, &names)?,
         min_run: optional(&spec.min_run)?,
         min_rest: optional(&spec.min_rest)?,
-        up: Step::read(spec.ramp.up.as_ref())?,
-        down: Step::read(spec.ramp.down.as_ref())?,
+        up: match &spec.ramp.up {
+            Some(step) => Some(Step::read(step)?),
+            None => None,
+        },
+        down: match &spec.ramp.down {
+            Some(step) => Some(Step::read(step)?),
+            None => None,
+        },
     })
 }
 
