@@ -29,7 +29,7 @@ fn passes(name: &str, seeds: u64) {
 
 #[test]
 fn the_storm_breaks_nothing() {
-    passes("storm", if long() { 1_000 } else { 60 });
+    passes("storm", if long() { 1_000 } else { 24 });
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_empty_journal_beside_a_running_fleet() {
         (Fault::RedisAway, 4.0),
     ];
     let (mut raised, mut held, mut lost) = (0, 0, 0);
-    for seed in 1..=if long() { 200 } else { 10 } {
+    for seed in 1..=if long() { 200 } else { 5 } {
         let options = Options {
             seed,
             transcript: true,
@@ -142,7 +142,7 @@ fn same_timing(a: &[(Timestamp, String)], b: &[(Timestamp, String)]) -> bool {
 /// Architecture invariant 11.
 #[test]
 fn a_broken_site_changes_no_other_sites_timing() {
-    for seed in 1..=if long() { 100 } else { 5 } {
+    for seed in 1..=if long() { 100 } else { 2 } {
         let whole = elsewhere(seed, Core::default(), false);
         let broken = elsewhere(seed, Core::default(), true);
         assert!(whole.len() > 30, "{}", whole.len());
@@ -165,5 +165,5 @@ fn a_broken_site_changes_no_other_sites_timing() {
 
 #[test]
 fn a_daemon_alone_survives_it_too() {
-    passes("alone", if long() { 1_000 } else { 60 });
+    passes("alone", if long() { 1_000 } else { 24 });
 }
