@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -65,6 +66,8 @@ fn the_fast_demo_shows_the_committed_table() {
 
 /// A demo under way, and the lines that it writes to standard error.
 struct Running {
+    /// Two that start at one instant may both find the usual port free.
+    _alone: MutexGuard<'static, ()>,
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
     began: Instant,
@@ -72,6 +75,8 @@ struct Running {
 
 impl Running {
     fn start() -> Running {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = sunward(&["demo", "--output", "json"]);
         let began = Instant::now();
         let mut child = command
@@ -81,6 +86,7 @@ impl Running {
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         Running {
+            _alone: alone,
             child,
             lines,
             began,
